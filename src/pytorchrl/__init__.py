@@ -1,0 +1,1 @@
+"""Reinforcement learning in PyTorch: swappable agents, one process or many, exactly resumable."""

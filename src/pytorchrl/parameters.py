@@ -1,0 +1,308 @@
+"""What a signature declares: each parameter's name, type, range, default and line of prose, and how a value is checked.
+
+Components, the sections of a run's configuration and the command line all read parameters from here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union
+
+from pytorchrl.errors import ConfigError, suggestion
+
+
+@dataclass(frozen=True)
+class Range:
+    """The closed interval that a number must lie in; ``above`` excludes the lower end."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return (value > self.low if self.above else value >= self.low) and value <= self.high
+
+    def __str__(self) -> str:
+        low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
+        if self.high == math.inf:
+            return low
+        return f"between {self.low:g} and {self.high:g}"
+
+
+# No tensor has more elements than this; a larger count is a slip of the keyboard.
+LARGEST_INT = 2**53
+
+PositiveInt = Annotated[int, Range(1, LARGEST_INT)]
+NonNegativeInt = Annotated[int, Range(0, LARGEST_INT)]
+PositiveFloat = Annotated[float, Range(0, above=True)]
+NonNegativeFloat = Annotated[float, Range(0)]
+UnitFloat = Annotated[float, Range(0, 1)]
+
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One declared parameter."""
+
+    name: str
+    annotation: Any
+    default: Any
+    doc: str
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    @property
+    def type_name(self) -> str:
+        return describe_type(self.annotation)
+
+
+def parameters_of(
+    owner: type, injected: Sequence[str] = (), defaults: Mapping[str, Any] | None = None
+) -> dict[str, Parameter]:
+    """The parameters of a class' constructor, less the ``injected`` ones, with other ``defaults`` where given."""
+    hints = typing.get_type_hints(owner.__init__, include_extras=True)  # type: ignore[misc]
+    docs = _documented(owner)
+    found = {}
+    for name, parameter in inspect.signature(owner).parameters.items():
+        if name in injected:
+            continue
+        default = (defaults or {}).get(name, parameter.default)
+        found[name] = Parameter(name, hints.get(name, Any), default, docs.get(name, ""))
+    return found
+
+
+def _documented(owner: type) -> dict[str, str]:
+    """The prose of each ``name: text`` line in the Parameters sections of a class and its bases."""
+    docs: dict[str, str] = {}
+    for cls in reversed(owner.__mro__):
+        section = (inspect.cleandoc(cls.__doc__ or "") + "\n").partition("Parameters\n")[2]
+        name = ""
+        for line in section.splitlines():
+            entry = re.match(r"    (\w+): (.*)", line)
+            if entry:
+                name = entry[1]
+                docs[name] = entry[2].strip()
+            elif name and line.startswith("     "):
+                docs[name] += " " + line.strip()
+            else:
+                break
+    return docs
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value on its way into a parameter, and where it stands.
+
+    ``value`` is a scalar, a list of nodes or a dict of nodes. A scalar of a file or of the command line is ``text``
+    and is read as its parameter's type says; a scalar from Python must already have that type.
+    """
+
+    value: Any
+    line: int | None = None
+    text: bool = False
+
+    @classmethod
+    def of(cls, value: Any) -> Node:
+        """The node of a plain Python value."""
+        if isinstance(value, Mapping):
+            return cls({key: cls.of(item) for key, item in value.items()})
+        if isinstance(value, (list, tuple)):
+            return cls([cls.of(item) for item in value])
+        return cls(value)
+
+    def plain(self) -> Any:
+        """The Python value again."""
+        if isinstance(self.value, dict):
+            return {key: item.plain() for key, item in self.value.items()}
+        if isinstance(self.value, list):
+            return [item.plain() for item in self.value]
+        return self.value
+
+    def shown(self) -> str:
+        """The value as a message quotes it."""
+        if isinstance(self.value, dict):
+            return "a mapping"
+        if isinstance(self.value, list):
+            return "a list"
+        text = repr(self.value)
+        return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Problems:
+    """Everything that is wrong with one source, collected and told at once."""
+
+    def __init__(self, source: str = "") -> None:
+        self.source = source
+        self.told: list[str] = []
+
+    def add(self, what: str, fix: str = "", path: str = "", line: int | None = None) -> None:
+        place = self.source + (f" line {line}" if line is not None and self.source else "")
+        where = ", ".join(part for part in (place, path) if part)
+        sentence = f"{where}: {what}" if where else what
+        self.told.append(f"{sentence}. {fix}".strip() if fix else sentence)
+
+    def raise_any(self) -> None:
+        """One ``ConfigError`` with all of them, if there are any."""
+        if self.told:
+            raise ConfigError("\n".join(self.told))
+
+
+class MismatchError(Exception):
+    """What a value should have been; turned into a sentence with its place by ``check``."""
+
+
+def check(node: Node, parameter: Parameter, path: str, problems: Problems) -> Any:
+    """The node's value as the parameter's type, or a told problem."""
+    try:
+        return convert(node, parameter.annotation)
+    except MismatchError as mismatch:
+        problems.add(f"{mismatch}, got {node.shown()}", path=path, line=node.line)
+        return None
+
+
+def check_all(
+    node: Node, parameters: Mapping[str, Parameter], owner: str, path: str, problems: Problems, complete: bool = True
+) -> dict[str, Any]:
+    """A mapping's values by parameter; unknown names and, if ``complete``, missing ones are told."""
+    if not isinstance(node.value, dict):
+        problems.add(f"expected a mapping of {owner}'s parameters, got {node.shown()}", path=path, line=node.line)
+        return {}
+    values = {}
+    for name, item in node.value.items():
+        here = f"{path}.{name}" if path else str(name)
+        if name not in parameters:
+            problems.add(f"{owner} has no parameter '{name}'", suggestion(str(name), parameters), here, item.line)
+        else:
+            values[name] = check(item, parameters[name], here, problems)
+    missing = [name for name, parameter in parameters.items() if parameter.required and name not in node.value]
+    if complete and missing:
+        problems.add(f"{owner} needs {', '.join(repr(name) for name in missing)}", path=path, line=node.line)
+    return values
+
+
+def convert(node: Node, annotation: Any) -> Any:
+    """The node's value as ``annotation`` says; ``MismatchError`` names what was expected."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        value = convert(node, arguments[0])
+        limits = next((extra for extra in arguments[1:] if isinstance(extra, Range)), None)
+        if limits is not None and value is not None and value not in limits:
+            raise MismatchError(f"expected a number {limits}")
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(node, arguments)
+    if origin is Literal:
+        if node.value in arguments:
+            return node.value
+        near = suggestion(str(node.value), [str(choice) for choice in arguments])
+        raise MismatchError(f"expected one of {', '.join(map(str, arguments))} ({near})")
+    if origin in (list, tuple, Sequence):
+        if not isinstance(node.value, list):
+            raise MismatchError(f"expected {describe_type(annotation)}")
+        items = [convert(item, arguments[0]) for item in node.value]
+        return tuple(items) if origin is tuple else items
+    if origin in (dict, Mapping):
+        if not isinstance(node.value, dict):
+            raise MismatchError(f"expected {describe_type(annotation)}")
+        return {key: convert(item, arguments[1]) for key, item in node.value.items()}
+    if annotation in _SCALARS:
+        return _SCALARS[annotation](node)
+    if node.text or isinstance(node.value, (dict, list)):
+        plain = node.plain()
+        if annotation is Any and not node.text:
+            return plain
+        raise MismatchError(f"expected {describe_type(annotation)}, which can only be given from Python")
+    return node.value
+
+
+def _convert_union(node: Node, choices: Sequence[Any]) -> Any:
+    """The first choice that fits, None first: 'null' stands for it in a file."""
+    if type(None) in choices and (node.value is None or (node.text and node.value.lower() in ("null", "none", "~"))):
+        return None
+    expected = []
+    for choice in choices:
+        if choice is type(None):
+            continue
+        try:
+            return convert(node, choice)
+        except MismatchError as mismatch:
+            expected.append(str(mismatch))
+    if type(None) in choices:
+        expected.append("or null")
+    raise MismatchError(" ".join(expected))
+
+
+def _int(node: Node) -> int:
+    value = node.value
+    if node.text and isinstance(value, str) and re.fullmatch(r"[+-]?\d[\d_]*", value) and len(value) <= 40:
+        return int(value)
+    if not node.text and _is_integer(value):
+        return int(value)
+    raise MismatchError("expected a whole number")
+
+
+def _float(node: Node) -> float:
+    value = node.value
+    if node.text and isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            raise MismatchError("expected a number") from None
+    elif not node.text and (isinstance(value, float) or _is_integer(value)):
+        number = float(value)
+    else:
+        raise MismatchError("expected a number")
+    if not math.isfinite(number):
+        raise MismatchError("expected a finite number")
+    return number
+
+
+def _is_integer(value: Any) -> bool:
+    """True of Python and numpy integers; a bool is not a number here."""
+    return isinstance(value, typing.SupportsIndex) and not isinstance(value, bool)
+
+
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _bool(node: Node) -> bool:
+    if isinstance(node.value, bool):
+        return node.value
+    if node.text and isinstance(node.value, str) and node.value.lower() in _WORDS:
+        return _WORDS[node.value.lower()]
+    raise MismatchError("expected true or false")
+
+
+def _str(node: Node) -> str:
+    if isinstance(node.value, str):
+        return node.value
+    raise MismatchError("expected text")
+
+
+_SCALARS: dict[Any, Callable[[Node], Any]] = {int: _int, float: _float, bool: _bool, str: _str}
+
+
+def describe_type(annotation: Any) -> str:
+    """A type as help texts and messages name it."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return describe_type(arguments[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if choice is type(None) else describe_type(choice) for choice in arguments)
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (list, tuple, Sequence):
+        return f"a list of {describe_type(arguments[0])}"
+    if origin in (dict, Mapping):
+        return f"a mapping of {describe_type(arguments[1])}"
+    names = {int: "int", float: "float", bool: "bool", str: "text", Any: "anything"}
+    return names.get(annotation) or str(getattr(annotation, "__name__", annotation))

@@ -1,0 +1,47 @@
+"""Every name that a configuration may use, and where its class lives. Nothing is imported before it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pytorchrl.errors import ConfigError, suggestion
+
+ALGORITHMS = {
+    "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
+}
+
+STORAGES = {
+    "VanillaOnPolicyBuffer": "pytorchrl.agent.storages.on_policy.vanilla_on_policy_buffer",
+    "GAEBuffer": "pytorchrl.agent.storages.on_policy.gae_buffer",
+}
+
+ACTORS = {
+    "OnPolicyActor": "pytorchrl.agent.actors.on_policy_actor",
+}
+
+# The actor and storage that go with an algorithm unless others are named.
+COMPANIONS = {
+    "PPO": ("OnPolicyActor", "GAEBuffer"),
+}
+
+SCHEMES = {
+    "single": "one process collects and learns",
+}
+
+KINDS = {"algorithm": ALGORITHMS, "storage": STORAGES, "actor": ACTORS}
+
+
+def canonical_name(kind: str, name: str) -> str:
+    """The registered spelling of a name, whatever its case; ``ConfigError`` names the nearest."""
+    known = KINDS[kind]
+    folded = {candidate.lower(): candidate for candidate in known}
+    if name.lower() not in folded:
+        raise ConfigError(f"unknown {kind} '{name}'", suggestion(name, known))
+    return folded[name.lower()]
+
+
+def load_class(kind: str, name: str) -> Any:
+    """The class registered under ``name``."""
+    name = canonical_name(kind, name)
+    return getattr(importlib.import_module(KINDS[kind][name]), name)
