@@ -1,7 +1,8 @@
 """Freeze the facts of the documentation pages as JSON: `python tools/freeze_pages.py SPEC_DIR OUT.json`.
 
-The pages are the text of rendered Sphinx, in three renderings: facts bare, with `[source]`, or with `- ` and `[source]`.
-Prose is passed over. A line that looks like a fact and is not understood raises `PageError`: a lost fact is never silent.
+The pages are the text of rendered Sphinx in three renderings: bare facts, facts with `[source]`, and with `- ` before
+them too. Prose is passed over; a line that looks like a fact and is not understood raises `PageError`, so that no fact
+is lost silently.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Page:
             self.check_rendering(line)
             self.attribute(match["name"], match["value"])
         elif WORD.fullmatch(line) and before.removeprefix("- ") not in SECTIONS and self.current is not None:
-            if after[1:2] != ["Type"] or not DOTTED.fullmatch(after[2]):
+            if len(after) < 3 or after[1] != "Type" or not DOTTED.fullmatch(after[2]):
                 raise PageError("a lone word in a class, without description and type")
             self.new_member(line)["instance_attributes"][line] = after[2]
         elif FACT_LIKE.match(line):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin
@@ -29,7 +30,7 @@ class Factory:
     def __call__(self, *parts: Any, **named: Any) -> Any:
         given = dict(zip(self.component.factory_arguments, parts, strict=False))
         absent = dict.fromkeys(set(self.component.factory_arguments) - set(given) - set(named))
-        return self.component(**given, **named, **absent, **self.chosen)
+        return self.component(**given, **named, **absent, **_unshared(self.chosen))
 
 
 class _SchemaProperty:
@@ -39,7 +40,7 @@ class _SchemaProperty:
         return strictyaml.Map(
             {
                 (name if parameter.required else strictyaml.Optional(name)): _validator(parameter.annotation)
-                for name, parameter in owner.hyperparameters().items()
+                for name, parameter in owner.configurable().items()
             }
         )
 
@@ -68,14 +69,23 @@ class Component:
     factory_defaults: ClassVar[dict[str, Any]] = {}
     # What a factory of this role is called with, in this order.
     factory_arguments: ClassVar[tuple[str, ...]] = ()
+    # Parameters that the constructor builds from, and that cannot be changed afterwards.
+    fixed_parameters: ClassVar[tuple[str, ...]] = ()
+    # Parameters that come from what the component is built around, never from a configuration.
+    supplied_parameters: ClassVar[tuple[str, ...]] = ()
     schema: ClassVar[Any] = _SchemaProperty()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
 
         def create_factory(owner: type[Component], *args: Any, **chosen: Any) -> Any:
-            signature = inspect.signature(owner.create_factory)
-            named = dict(zip(signature.parameters, args, strict=False))
+            names = list(inspect.signature(owner.create_factory).parameters)
+            if len(args) > len(names):
+                raise TypeError(f"{owner.__name__}.create_factory takes {len(names)} arguments, got {len(args)}")
+            named = dict(zip(names, args, strict=False))
+            twice = [name for name in named if name in chosen]
+            if twice:
+                raise TypeError(f"{owner.__name__}.create_factory got '{twice[0]}' twice")
             return owner._factory(**named, **chosen)
 
         # Editors and `inspect` see the parameters and defaults of the factory's own table.
@@ -91,6 +101,11 @@ class Component:
     def hyperparameters(cls) -> dict[str, Parameter]:
         """What a user may choose: the constructor's parameters less the injected ones, with the factory's defaults."""
         return parameters_of(cls, INJECTED, cls.factory_defaults)
+
+    @classmethod
+    def configurable(cls) -> dict[str, Parameter]:
+        """Those of the hyper-parameters that a configuration may hold."""
+        return {name: item for name, item in cls.hyperparameters().items() if name not in cls.supplied_parameters}
 
     @classmethod
     def create_factory(cls, *args: Any, **chosen: Any) -> Any:
@@ -112,7 +127,7 @@ class Component:
         parameters = cls.hyperparameters()
         values = check_all(node, parameters, cls.__name__, "", problems)
         problems.raise_any()
-        return {name: parameter.default for name, parameter in parameters.items()} | values
+        return _unshared({name: parameter.default for name, parameter in parameters.items()}) | values
 
     @classmethod
     def instantiate_from_config_dict(cls, config: Mapping[str, Any]) -> Self:
@@ -132,6 +147,8 @@ class Component:
 
     def update_parameter(self, name: str, value: Any) -> None:
         """Change one documented parameter, at once."""
+        if name in self.fixed_parameters:
+            raise ConfigError(f"{name}: fixed once a {type(self).__name__} is built", "Build a new one.")
         problems = Problems()
         checked = check_all(Node.of({name: value}), self.hyperparameters(), type(self).__name__, "", problems, False)
         problems.raise_any()
@@ -142,6 +159,11 @@ class Component:
         setattr(self, name, value)
 
 
+def _unshared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with lists and mappings copied: neither a default nor a bound value is shared between instances."""
+    return {name: copy(value) if isinstance(value, (list, dict)) else value for name, value in values.items()}
+
+
 def _unwrapped(node: Node, name: str, source: str) -> Node:
     """The parameters inside ``{name: Class, config: {…}}``, or the node itself if it is flat."""
     if not isinstance(node.value, dict) or set(node.value) != {"name", "config"}:
@@ -150,4 +172,4 @@ def _unwrapped(node: Node, name: str, source: str) -> Node:
     if stated.value != name:
         raise ConfigError(f"{source} line {stated.line}, name: expected {name}, got {stated.shown()}")
     inner = node.value["config"]
-    return Node({}, inner.line) if inner.value == "" and inner.text else inner
+    return Node({}, inner.line) if inner.value in ("", "null", "~") else inner

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import numbers
 import re
 import types
 import typing
@@ -28,10 +29,11 @@ class Range:
     def __contains__(self, value: float) -> bool:
         return (value > self.low if self.above else value >= self.low) and value <= self.high
 
-    def __str__(self) -> str:
-        low = f"above {self.low:g}" if self.above else f"at least {self.low:g}"
-        if self.high == math.inf:
-            return low
+    def violated_by(self, value: float) -> str:
+        """Which numbers would do instead of ``value``."""
+        if math.isinf(self.high) or self.high == LARGEST_INT:
+            bound = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
+            return bound if value <= self.low else f"of at most {self.high:g}"
         return f"between {self.low:g} and {self.high:g}"
 
 
@@ -196,7 +198,7 @@ def convert(node: Node, annotation: Any) -> Any:
         value = convert(node, arguments[0])
         limits = next((extra for extra in arguments[1:] if isinstance(extra, Range)), None)
         if limits is not None and value is not None and value not in limits:
-            raise MismatchError(f"expected a number {limits}")
+            raise MismatchError(f"expected a number {limits.violated_by(value)}")
         return value
     if origin in (Union, types.UnionType):
         return _convert_union(node, arguments)
@@ -216,12 +218,27 @@ def convert(node: Node, annotation: Any) -> Any:
         return {key: convert(item, arguments[1]) for key, item in node.value.items()}
     if annotation in _SCALARS:
         return _SCALARS[annotation](node)
+    if annotation is Any:
+        return _natural(node)
     if node.text or isinstance(node.value, (dict, list)):
-        plain = node.plain()
-        if annotation is Any and not node.text:
-            return plain
         raise MismatchError(f"expected {describe_type(annotation)}, which can only be given from Python")
     return node.value
+
+
+def _natural(node: Node) -> Any:
+    """A value whose type nobody declared: text reads as null, a bool or a number if it looks like one."""
+    if isinstance(node.value, dict):
+        return {key: _natural(item) for key, item in node.value.items()}
+    if isinstance(node.value, list):
+        return [_natural(item) for item in node.value]
+    if not node.text:
+        return node.value
+    for read in (_int, _float, _bool):
+        try:
+            return read(node)
+        except MismatchError:
+            continue
+    return None if node.value in ("null", "~") else node.value
 
 
 def _convert_union(node: Node, choices: Sequence[Any]) -> Any:
@@ -242,10 +259,11 @@ def _convert_union(node: Node, choices: Sequence[Any]) -> Any:
 
 
 def _int(node: Node) -> int:
+    """A whole number of Python's or numpy's; a bool is not a number here."""
     value = node.value
-    if node.text and isinstance(value, str) and re.fullmatch(r"[+-]?\d[\d_]*", value) and len(value) <= 40:
+    if node.text and isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+(_[0-9]+)*", value) and len(value) <= 40:
         return int(value)
-    if not node.text and _is_integer(value):
+    if not node.text and not isinstance(value, bool) and isinstance(value, numbers.Integral):
         return int(value)
     raise MismatchError("expected a whole number")
 
@@ -257,18 +275,16 @@ def _float(node: Node) -> float:
             number = float(value)
         except ValueError:
             raise MismatchError("expected a number") from None
-    elif not node.text and (isinstance(value, float) or _is_integer(value)):
-        number = float(value)
+    elif not node.text and not isinstance(value, bool) and isinstance(value, numbers.Real):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise MismatchError("expected a number that a float can hold") from None
     else:
         raise MismatchError("expected a number")
     if not math.isfinite(number):
         raise MismatchError("expected a finite number")
     return number
-
-
-def _is_integer(value: Any) -> bool:
-    """True of Python and numpy integers; a bool is not a number here."""
-    return isinstance(value, typing.SupportsIndex) and not isinstance(value, bool)
 
 
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -24,11 +24,15 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 def read_yaml(path: str | Path) -> Node:
     """The file's one document; ``ConfigError`` names file, line and cause, ``FileNotFoundError`` a missing file."""
     path = Path(path)
-    if path.is_dir():
-        raise ConfigError(f"{path}: expected a file, found a folder")
-    data = path.read_bytes()
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read as a file ({error.strerror})") from error
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{path}: {len(data)} bytes are too many for a configuration (at most {LARGEST_FILE})")
+        raise ConfigError(f"{path}: too large for a configuration (at most {LARGEST_FILE} bytes)")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -77,8 +81,10 @@ class _Builder:
         if isinstance(event, ruamel.AliasEvent) or event.anchor is not None:
             self.refuse(event, "an anchor or alias")
         if event.tag is not None:
-            self.refuse(event, f"the tag '{event.tag}'")
+            self.refuse(event, f"the tag {event.tag!r}")
         if isinstance(event, ruamel.ScalarEvent):
+            if _UNPRINTABLE.search(event.value):
+                self.refuse(event, f"an unprintable character ({event.value!r})")
             return Node(event.value, line, text=True)
         if isinstance(event, ruamel.SequenceStartEvent):
             items = []
@@ -90,12 +96,15 @@ class _Builder:
     def mapping(self, depth: int) -> dict[str, Node]:
         items: dict[str, Node] = {}
         while not isinstance(event := next(self.events), ruamel.MappingEndEvent):
-            key = self.node(event, depth + 1).value
+            name = self.node(event, depth + 1)
+            key = name.value
             if not isinstance(key, str):
                 self.refuse(event, "a key that is not text")
             if key in items:
                 self.refuse(event, f"the key '{key}' twice")
-            items[key] = self.node(next(self.events), depth + 1)
+            item = self.node(next(self.events), depth + 1)
+            # A value left out is marked where the next token stands, which can be lines below its key.
+            items[key] = Node("", name.line, text=True) if item.value == "" else item
         return items
 
     def refuse(self, event: Any, what: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-
 from tools.freeze_pages import Facts, PageError, freeze, main, parse_parameters, pretty
 
 BARE_WITH_SOURCE = """
@@ -224,6 +224,11 @@ def test_base_that_cannot_be_told_from_the_prose(base: str) -> None:
         frozen(DASHES_WITH_SOURCE.replace("a.base.AlgorithmDeep Q Learning algorithm class.", base))
 
 
+def test_instance_attribute_whose_type_is_cut_off() -> None:
+    with pytest.raises(PageError, match="lone word"):
+        frozen(f"{BARE_WITH_SOURCE}\nlonely\n\nSome prose.\n\nType\n")
+
+
 def test_page_without_a_class_and_class_on_two_pages() -> None:
     with pytest.raises(PageError, match="no class"):
         frozen("Prose only.")
@@ -241,7 +246,7 @@ def test_defaults_keep_their_type() -> None:
     assert repr(defaults) == "[1, 1.0, True, -2, 'x', {}]"
 
 
-def test_pretty_is_json_of_short_lines_and_pages_are_read_in_any_order(tmp_path) -> None:
+def test_pretty_is_json_of_short_lines_and_pages_are_read_in_any_order(tmp_path: Path) -> None:
     spec = tmp_path / "spec"
     spec.mkdir()
     (spec / "2.txt").write_text(BARE)

@@ -164,6 +164,12 @@ def facts_of(path: str) -> Facts:
     return facts
 
 
+def find_class(path: str) -> type:
+    cls = find(path)
+    assert inspect.isclass(cls), f"no class at {path}"
+    return cls
+
+
 BUILT = [path for path in CLASSES if path not in MISSING]
 
 
@@ -178,14 +184,12 @@ def test_not_built_yet(path: str) -> None:
 
 @pytest.mark.parametrize("path", BUILT)
 def test_importable(path: str) -> None:
-    cls = find(path)
-    assert inspect.isclass(cls), f"no class at {path}"
-    assert cls.__name__ == path.rpartition(".")[2]
+    assert find_class(path).__name__ == path.rpartition(".")[2]
 
 
 @pytest.mark.parametrize(("path", "kind"), [(path, kind) for path in BUILT for kind in facts_of(path)])
 def test_fact(path: str, kind: str) -> None:
-    CHECKS[kind](find(path), facts_of(path)[kind])
+    CHECKS[kind](find_class(path), facts_of(path)[kind])
 
 
 @pytest.mark.parametrize("path", FUNCTIONS)

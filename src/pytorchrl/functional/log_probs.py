@@ -7,8 +7,8 @@ Diagonal Gaussians take mean and log σ, `[…, A]`; categoricals take unnormali
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 
 def gaussian_log_prob(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def tanh_correction(u: Tensor) -> Tensor:
     The last form is finite for every u. −softplus(−2u) is written as logsigmoid(2u), its exact equal: PyTorch's
     softplus turns into the identity above 20, an error of 2e-9.
     """
-    return 2 * (math.log(2) - u + F.logsigmoid(2 * u)).sum(-1, keepdim=True)
+    return 2 * (math.log(2) - u + logsigmoid(2 * u)).sum(-1, keepdim=True)
 
 
 def squashed_log_prob(u: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

@@ -11,10 +11,9 @@ t → t+1:
     gamma        γ, a number or a tensor that broadcasts (one discount per environment or per step)
 
 Below, discount γ_t = γ (1 − e_t) and carry κ_t = 1 − d_t. The last row is where the data are cut: nothing is carried
-into it, and it bootstraps from V'_{T−1} unless it is terminal.
+back into it, and it bootstraps from V'_{T−1} unless it is terminal.
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,10 @@ def backward_recurrence(x: Tensor, decay: Tensor) -> Tensor:
 
     Hillis-Steele scan: before each step y_t sums the k terms from t on and p_t is the product of the k decays that lead
     to y_{t+k}; one step doubles k, so log2(T) tensor operations do the work of T. There is no division, so decays of
-    zero are exact. Decays above one are safe as long as their products stay finite. On one CPU core this takes 0.5 ms
-    for `[2048, 64]` and 0.06 ms for `[128, 8]`; loops over time took 1.7 and 0.10 ms (NumPy), 4.2 and 0.25 ms (PyTorch).
+    zero are exact. Decays above one are safe as long as their products stay finite.
+
+    On one CPU core this takes 0.5 ms for `[2048, 64]` and 0.06 ms for `[128, 8]`, where loops over time take 1.7 and
+    0.10 ms in NumPy, 4.2 and 0.25 ms in PyTorch.
     """
     T = x.shape[0]
     y, p, k = x.clone(), decay, 1
@@ -138,13 +139,13 @@ def discount_cumsum(x: npt.ArrayLike, discount: float) -> npt.NDArray[Any]:
     y = np.array(x, dtype=x.dtype if np.issubdtype(x.dtype, np.floating) else np.float64)
     k = 1
     while k < len(y):
-        y[:-k] += math.pow(discount, k) * y[k:]
+        y[:-k] += discount**k * y[k:]
         k *= 2
     return y
 
 
 def _bootstrap_and_cut(next_values: Tensor, terminals: Tensor, dones: Tensor) -> tuple[Tensor, Tensor]:
-    """(1 − e_t) V'_t, and the bool mask of the rows after which nothing is carried back: boundaries and the last row."""
+    """(1 − e_t) V'_t, and the bool mask of the rows that nothing is carried back into: boundaries and the last row."""
     terminal = terminals.bool()
     cut = terminal | dones.bool()
     cut[-1] = True

@@ -20,8 +20,8 @@ class RunningMeanStd:
     """
 
     def __init__(self, shape: Sequence[int] = (), device: torch.device | str = "cpu") -> None:
-        self.mean = torch.zeros(*shape, dtype=torch.float64, device=device)
-        self.var = torch.ones(*shape, dtype=torch.float64, device=device)
+        self.mean = torch.zeros(tuple(shape), dtype=torch.float64, device=device)
+        self.var = torch.ones(tuple(shape), dtype=torch.float64, device=device)
         self.count = 1e-4
 
     @property

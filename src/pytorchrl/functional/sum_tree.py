@@ -71,7 +71,7 @@ class SumTree:
         leaves = state["leaves"]
         if leaves.shape != (self.capacity,):
             raise ValueError(f"leaves have shape {tuple(leaves.shape)}, expected ({self.capacity},)")
-        self.set(np.arange(self.capacity), leaves.numpy())
+        self.set(np.arange(self.capacity), leaves.cpu().numpy())
 
     def _leaves(self, indices: npt.ArrayLike) -> Indices:
         indices = np.asarray(indices, dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Replay buffer definitions, for storing past data for learning."""

@@ -1,0 +1,1 @@
+"""The agent's parts: actors, algorithms, storages and environments."""

@@ -1,0 +1,175 @@
+"""Algorithm: acting, losses, gradients and steps, without knowledge of storages or of where it runs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.component import Component, Factory
+from pytorchrl.errors import NonFiniteError
+from pytorchrl.tree import Tree
+
+Batch = Mapping[str, Any]
+Info = dict[str, Tensor]
+
+
+class Algorithm(Component):
+    """Base of all algorithms.
+
+    A subclass sets ``optimizers`` and implements ``acting_step`` and ``compute_gradients``. Gradients are a flat list,
+    in the order of ``trainable_parameters``.
+
+    Parameters
+        gamma: discount factor.
+        test_every: updates between evaluations; 0 for none.
+        num_test_episodes: episodes per evaluation.
+        max_grad_norm: largest norm of the gradient of each optimizer's parameters.
+    """
+
+    factory_arguments = ("device", "actor", "envs")
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        envs: VecEnv | None,
+        actor: Actor,
+        *,
+        gamma: float,
+        test_every: int,
+        num_test_episodes: int,
+        max_grad_norm: float,
+        num_epochs: int = 1,
+        num_mini_batch: int = 1,
+        mini_batch_size: int | None = None,
+        start_steps: int = 0,
+        update_every: int | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.envs = envs
+        self.actor = actor
+        self.max_grad_norm = max_grad_norm
+        self.iter = 0
+        self.optimizers: list[Optimizer] = []
+        self._gamma = gamma
+        self._test_every = test_every
+        self._num_test_episodes = num_test_episodes
+        self._num_epochs = num_epochs
+        self._num_mini_batch = num_mini_batch
+        self._mini_batch_size = mini_batch_size
+        self._start_steps = start_steps
+        self._update_every = update_every
+
+    @classmethod
+    def _factory(cls, **chosen: Any) -> tuple[Factory, str]:
+        """(function that creates the algorithm, its name)."""
+        return Factory(cls, cls.complete(chosen)), cls.__name__
+
+    @property
+    def gamma(self) -> float:
+        """Discount factor."""
+        return self._gamma
+
+    @property
+    def start_steps(self) -> int:
+        """Vector steps with random actions before learning starts."""
+        return self._start_steps
+
+    @property
+    def num_epochs(self) -> int:
+        """How often the storage's data are used before collection goes on."""
+        return self._num_epochs
+
+    @property
+    def update_every(self) -> int | None:
+        """Vector steps between updates; None: a full storage."""
+        return self._update_every
+
+    @property
+    def num_mini_batch(self) -> int:
+        """Mini-batches per epoch."""
+        return self._num_mini_batch
+
+    @property
+    def mini_batch_size(self) -> int | None:
+        """Samples per mini-batch, where the algorithm fixes them."""
+        return self._mini_batch_size
+
+    @property
+    def test_every(self) -> int:
+        """Updates between evaluations."""
+        return self._test_every
+
+    @property
+    def num_test_episodes(self) -> int:
+        """Episodes per evaluation."""
+        return self._num_test_episodes
+
+    @abstractmethod
+    def acting_step(
+        self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """(action, clipped_action, rhs, other) without autograd; ``other`` joins the stored transition."""
+
+    @abstractmethod
+    def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
+        """(flat list of gradients, info); no parameter changes."""
+
+    @property
+    def trainable_parameters(self) -> list[Tensor]:
+        """What gradients are computed for, in their fixed order."""
+        return list(self.actor.parameters())
+
+    def gradients_of(self, loss: Tensor, grads_to_cpu: bool) -> list[Tensor | None]:
+        """Back-propagate; the live ``.grad`` tensors, or copies on the CPU that outlive the next call."""
+        parameters = self.trainable_parameters
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        if not grads_to_cpu:
+            return [parameter.grad for parameter in parameters]
+        return [None if parameter.grad is None else parameter.grad.detach().cpu().clone() for parameter in parameters]
+
+    def apply_gradients(self, gradients: Sequence[Tensor | None] | None = None) -> None:
+        """One optimizer step with the given gradients, or with those that ``compute_gradients`` left behind."""
+        if gradients is not None:
+            for parameter, gradient in zip(self.trainable_parameters, gradients, strict=True):
+                parameter.grad = None if gradient is None else gradient.to(parameter.device)
+        for optimizer in self.optimizers:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+            if not torch.isfinite(norm):
+                raise NonFiniteError(
+                    f"the gradient norm of update {self.iter} is {norm.item()}: the weights were not touched",
+                    "Lower the learning rate, or look for values that explode in observations and rewards.",
+                    who=type(self).__name__,
+                )
+            optimizer.step()
+        self.iter += 1
+
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Load the actor's weights, nothing more."""
+        self.actor.load_state_dict(weights)
+
+    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> None:
+        """Change a documented parameter, at once; an unknown name raises and names the nearest."""
+        self.update_parameter(parameter_name, new_parameter_value)
+
+    def _set_parameter(self, name: str, value: Any) -> None:
+        published = isinstance(getattr(type(self), name, None), property)
+        super()._set_parameter(f"_{name}" if published else name, value)
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything but the actor's weights that the next update depends on."""
+        return {"iter": self.iter, "optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.iter = state["iter"]
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)

@@ -1,0 +1,1 @@
+"""Algorithms that learn from the data of the present policy."""

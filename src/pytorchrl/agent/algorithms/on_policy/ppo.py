@@ -1,0 +1,102 @@
+"""Proximal policy optimization (arXiv 1707.06347)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Adam
+
+from pytorchrl.agent.actors.on_policy_actor import OnPolicyActor
+from pytorchrl.agent.algorithms.base import Algorithm, Batch, Info
+from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.functional.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pytorchrl.keys import ACT, ADV, DONE, LOGP, OBS, RET, RHS, VAL
+from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+from pytorchrl.tree import Tree
+
+
+class PPO(Algorithm):
+    """Several epochs of mini-batch steps on the clipped surrogate objective, over one rollout.
+
+    Parameters
+        lr: learning rate of Adam.
+        eps: Adam's epsilon.
+        num_epochs: passes over each rollout.
+        clip_param: how far the probability ratio (and the value, if clipped) may move.
+        num_mini_batch: mini-batches per epoch.
+        entropy_coef: weight of the entropy bonus.
+        value_loss_coef: weight of the value loss.
+        use_clipped_value_loss: whether the value may move at most clip_param per rollout.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        envs: VecEnv | None,
+        actor: OnPolicyActor,
+        lr: PositiveFloat = 1e-4,
+        eps: PositiveFloat = 1e-8,
+        gamma: UnitFloat = 0.99,
+        num_epochs: PositiveInt = 4,
+        clip_param: PositiveFloat = 0.2,
+        num_mini_batch: PositiveInt = 1,
+        test_every: NonNegativeInt = 1000,
+        max_grad_norm: PositiveFloat = 0.5,
+        entropy_coef: NonNegativeFloat = 0.01,
+        value_loss_coef: NonNegativeFloat = 0.5,
+        num_test_episodes: NonNegativeInt = 5,
+        use_clipped_value_loss: bool = True,
+    ) -> None:
+        super().__init__(
+            device,
+            envs,
+            actor,
+            gamma=gamma,
+            test_every=test_every,
+            num_test_episodes=num_test_episodes,
+            max_grad_norm=max_grad_norm,
+            num_epochs=num_epochs,
+            num_mini_batch=num_mini_batch,
+        )
+        self.actor: OnPolicyActor = actor
+        self.clip_param = clip_param
+        self.entropy_coef = entropy_coef
+        self.value_loss_coef = value_loss_coef
+        self.use_clipped_value_loss = use_clipped_value_loss
+        self.lr, self.eps = lr, eps
+        self.optimizers = [Adam(actor.parameters(), lr=lr, eps=eps, fused=True)]
+
+    @torch.inference_mode()
+    def acting_step(
+        self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """(action, clipped_action, rhs, {VAL, LOGP}); the stored action is the sampled one, whose log-prob is known."""
+        dist, values, rhs = self.actor(obs, rhs, done)
+        action = dist.mode() if deterministic else dist.sample(self.actor.generator)
+        return action, dist.executed(action), rhs, {VAL: values["value_net1"], LOGP: dist.log_prob(action)}
+
+    def compute_loss(self, batch: Batch) -> tuple[Tensor, Info]:
+        """L = −L^CLIP + value_loss_coef · L^VF − entropy_coef · S (eq. 9), with L^CLIP of eq. 7."""
+        dist, values, _ = self.actor(batch[OBS], batch[RHS], batch[DONE])
+        log_ratio = dist.log_prob(batch[ACT]) - batch[LOGP]
+        action_loss = clipped_surrogate(log_ratio, batch[ADV], self.clip_param)
+        value = values["value_net1"]
+        if self.use_clipped_value_loss:
+            critic_loss = clipped_value_loss(value, batch[VAL], batch[RET], self.clip_param)
+        else:
+            critic_loss = value_loss(value, batch[RET])
+        entropy = dist.entropy().mean()
+        loss = action_loss + self.value_loss_coef * critic_loss - self.entropy_coef * entropy
+        info = {"loss": loss, "value_loss": critic_loss, "action_loss": action_loss, "entropy_loss": entropy}
+        return loss, {name: value.detach() for name, value in info.items()}
+
+    def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
+        loss, info = self.compute_loss(batch)
+        return self.gradients_of(loss, grads_to_cpu), info
+
+    def _set_parameter(self, name: str, value: Any) -> None:
+        super()._set_parameter(name, value)
+        if name in ("lr", "eps"):
+            self.optimizers[0].param_groups[0][name] = value

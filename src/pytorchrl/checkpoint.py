@@ -1,0 +1,108 @@
+"""Checkpoints: folders that are complete or not there, found again newest first, read without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytorchrl.atomic import sync_folder, write_bytes, write_synced
+from pytorchrl.errors import CheckpointError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+KEPT = 3
+
+
+def write_checkpoint(folder: Path, steps: int, files: Mapping[str, bytes], best: bool = False) -> Path:
+    """Add a checkpoint named after ``steps`` to ``folder``; the newest ones and the best stay.
+
+    Everything is written and synced under a hidden name first; one rename to a new name makes it visible.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    hidden = folder / f".writing-{os.getpid()}"
+    try:
+        shutil.rmtree(hidden, ignore_errors=True)
+        hidden.mkdir()
+        for name, data in files.items():
+            write_synced(hidden / name, data)
+        entries = {
+            name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
+        }
+        manifest = {"format": FORMAT_VERSION, "steps": steps, "files": entries}
+        write_synced(hidden / MANIFEST, json.dumps(manifest, indent=2).encode())
+        sync_folder(hidden)
+        path = _free_name(folder, steps)
+        hidden.rename(path)
+        sync_folder(folder)
+        write_bytes(folder / "latest", path.name.encode())
+        if best:
+            write_bytes(folder / "best", path.name.encode())
+    except OSError as error:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise CheckpointError(
+            f"{folder}: the checkpoint at {steps} steps could not be written ({error.strerror})",
+            "Earlier checkpoints are whole. Free some space, or give another --run folder.",
+        ) from error
+    _rotate(folder)
+    return path
+
+
+def _free_name(folder: Path, steps: int) -> Path:
+    path, attempt = folder / str(steps), 1
+    while path.exists():
+        attempt += 1
+        path = folder / f"{steps}-{attempt}"
+    return path
+
+
+def _rotate(folder: Path) -> None:
+    kept = {path.name for path in checkpoints_in(folder)[:KEPT]} | {pointer(folder, "best")}
+    for path in checkpoints_in(folder):
+        if path.name not in kept:
+            trash = folder / f".trash-{path.name}"
+            path.rename(trash)
+            shutil.rmtree(trash, ignore_errors=True)
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, newest first."""
+
+    def order(path: Path) -> tuple[int, int]:
+        steps, _, attempt = path.name.partition("-")
+        return int(steps), int(attempt or 1)
+
+    found = [path for path in folder.glob("[0-9]*") if path.name.replace("-", "").isdigit() and path.is_dir()]
+    return sorted(found, key=order, reverse=True)
+
+
+def pointer(folder: Path, name: str) -> str:
+    """What ``latest`` or ``best`` points to; empty if nothing."""
+    path = folder / name
+    return path.read_text().strip() if path.is_file() else ""
+
+
+def read_checkpoint(path: Path) -> dict[str, bytes]:
+    """The files of one checkpoint, sizes and hashes checked."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        entries = manifest["files"]
+        names = list(entries)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: the manifest is missing or damaged") from error
+    files = {}
+    for name in names:
+        if Path(name).name != name or (path / name).is_symlink():
+            raise CheckpointError(f"{path}: '{name}' is not a plain file name")
+        try:
+            data = (path / name).read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{path}: {name} cannot be read ({error.strerror})") from error
+        expected = entries[name]
+        if len(data) != expected["size"] or hashlib.sha256(data).hexdigest() != expected["sha256"]:
+            raise CheckpointError(f"{path}: {name} is damaged (size or hash differ from the manifest)")
+        files[name] = data
+    return files

@@ -1,0 +1,160 @@
+"""What people see on the terminal: the only file that writes to it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+BARS = "▁▂▃▄▅▆▇█"
+REFRESH_SECONDS = 0.2
+
+
+def say(text: str) -> None:
+    """One line on standard output, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+class Display(Protocol):
+    """Shows a run while it goes."""
+
+    def say(self, text: str) -> None: ...
+
+    def update(self, figures: dict[str, float], row: bool) -> None:
+        """The latest figures; ``row`` says that they also went to the log."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def display(title: str, target_steps: int, quiet: bool) -> Display:
+    """The live panel on a terminal, plain lines elsewhere."""
+    if quiet:
+        return Silence()
+    return Panel(title, target_steps) if sys.stdout.isatty() else Lines(target_steps)
+
+
+class Silence:
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    def update(self, figures: dict[str, float], row: bool) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Lines:
+    """One plain line per log row, at most two a second."""
+
+    def __init__(self, target_steps: int) -> None:
+        self.target_steps = target_steps
+        self._next = 0.0
+
+    def say(self, text: str) -> None:
+        say(text)
+
+    def update(self, figures: dict[str, float], row: bool) -> None:
+        now = time.monotonic()
+        steps = figures["time/total_timesteps"]
+        if not row or (now < self._next and steps < self.target_steps):
+            return
+        self._next = now + 0.5
+        say(
+            f"{steps:>12,.0f} steps  {steps / self.target_steps:>4.0%}  {figures['time/fps']:>8,.0f}/s"
+            f"  ETA {eta(figures, self.target_steps)}  return {shown(figures.get('rollout/ep_rew_mean'))}"
+            f"  length {shown(figures.get('rollout/ep_len_mean'))}"
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class Panel:
+    """A live table with the learning curve so far."""
+
+    def __init__(self, title: str, target_steps: int) -> None:
+        from rich.live import Live
+
+        self.title = title
+        self.target_steps = target_steps
+        self._curve: list[float] = []
+        self._next = 0.0
+        self._live = Live(auto_refresh=False)
+        self._live.start()
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def update(self, figures: dict[str, float], row: bool) -> None:
+        if row and "rollout/ep_rew_mean" in figures:
+            self._curve.append(figures["rollout/ep_rew_mean"])
+        now = time.monotonic()
+        if now < self._next and figures["time/total_timesteps"] < self.target_steps:
+            return
+        self._next = now + REFRESH_SECONDS
+        self._live.update(self._render(figures), refresh=True)
+
+    def _render(self, figures: dict[str, float]) -> Any:
+        from rich.panel import Panel as Frame
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        steps = figures["time/total_timesteps"]
+        table = Table.grid(padding=(0, 2))
+        table.add_row("steps", f"{steps:,.0f} of {self.target_steps:,}  ({steps / self.target_steps:.0%})")
+        table.add_row("", ProgressBar(self.target_steps, min(steps, self.target_steps), width=48))
+        table.add_row("speed", f"{figures['time/fps']:,.0f} steps/s   ETA {eta(figures, self.target_steps)}")
+        table.add_row("return", f"{shown(figures.get('rollout/ep_rew_mean'))}  (mean of the last 100 episodes)")
+        table.add_row("length", shown(figures.get("rollout/ep_len_mean")))
+        if "eval/mean_reward" in figures:
+            table.add_row("evaluation", shown(figures["eval/mean_reward"]))
+        table.add_row("curve", sparkline(self._curve, 48))
+        losses = {name[6:]: value for name, value in figures.items() if name.startswith("train/")}
+        table.add_row("losses", "   ".join(f"{name} {value:.3g}" for name, value in losses.items()))
+        return Frame(table, title=self.title, title_align="left", expand=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The values as a row of bars, thinned to ``width``."""
+    if not values:
+        return ""
+    thinned = [values[i * len(values) // min(width, len(values))] for i in range(min(width, len(values)))]
+    low, high = min(thinned), max(thinned)
+    span = (high - low) or 1.0
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in thinned)
+
+
+def eta(figures: dict[str, float], target_steps: int) -> str:
+    """Time to go at the present speed."""
+    left = max(target_steps - figures["time/total_timesteps"], 0)
+    if figures["time/fps"] <= 0:
+        return "?"
+    return duration(left / figures["time/fps"])
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them."""
+    whole = round(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
+
+
+def shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"

@@ -1,0 +1,1 @@
+"""Environment makers, one small file per suite."""

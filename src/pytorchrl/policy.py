@@ -1,0 +1,152 @@
+"""A trained policy alone: what acts, without what learned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.env.formats import Array, ObservationFormat
+from pytorchrl.atomic import write_bytes
+from pytorchrl.errors import CheckpointError
+from pytorchrl.registry import load_class
+
+WEIGHTS, DESCRIPTION = "policy.safetensors", "policy.json"
+
+
+class Policy:
+    """Predicts actions and values for the environment's own observations.
+
+    Parameters
+        actor: the networks.
+        info: where the policy comes from: algorithm, env, steps, and what rebuilds the actor.
+        observation_space: the environment's, before it is brought into our format.
+    """
+
+    def __init__(self, actor: Actor, info: Mapping[str, Any], observation_space: gym.Space[Any]) -> None:
+        self.actor = actor.eval()
+        self.info = dict(info)
+        self.format = ObservationFormat(observation_space)
+
+    def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[Any, Any]:
+        """(action, state) for one observation or for a batch of them; ``state`` goes into the next call."""
+        rows, single = self._rows(obs)
+        rhs = self.actor.initial_rhs(len(rows)) if state is None else state
+        with torch.inference_mode():
+            _, action, _, rhs, *_ = self.actor.get_action(rows, rhs, self._not_done(rows), deterministic)  # type: ignore[operator]
+        actions = self._actions(action.numpy())
+        return (actions[0] if single else actions), rhs
+
+    def value(self, obs: Any) -> Any:
+        """V(s) of one observation, or of each in a batch."""
+        rows, single = self._rows(obs)
+        with torch.inference_mode():
+            predicted = self.actor.get_value(rows, self.actor.initial_rhs(len(rows)), self._not_done(rows))
+        values = predicted["value_net1"].squeeze(1).numpy()
+        return float(values[0]) if single else values
+
+    def _rows(self, obs: Any) -> tuple[Tensor, bool]:
+        single = np.shape(obs) == (self.format.source.shape or ())
+        batch = [obs] if single else list(obs)
+        rows = self.format.empty(len(batch))
+        for i, observation in enumerate(batch):
+            self.format.write(rows, i, observation)
+        return torch.from_numpy(rows), single
+
+    def _not_done(self, rows: Tensor) -> Tensor:
+        return torch.zeros(len(rows), 1)
+
+    def _actions(self, actions: Array) -> Array:
+        space = self.actor.action_space
+        if isinstance(space, spaces.Discrete):
+            return actions.reshape(-1) + int(space.start)
+        return actions.reshape(len(actions), *space.shape).astype(space.dtype)  # type: ignore[misc]
+
+    def files(self) -> dict[str, bytes]:
+        """Weights as safetensors, the rest as JSON."""
+        return policy_files(self.actor, self.info, self.format.source)
+
+
+def policy_files(actor: Actor, info: Mapping[str, Any], observation_space: gym.Space[Any]) -> dict[str, bytes]:
+    """The two files of a policy."""
+    description = {
+        **info,
+        "observation_space": space_to_json(observation_space),
+        "action_space": space_to_json(actor.action_space),
+    }
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in actor.state_dict().items()}
+    return {WEIGHTS: save_safetensors(weights), DESCRIPTION: (json.dumps(description, indent=2) + "\n").encode()}
+
+
+def save_policy(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a policy's files into a folder of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WEIGHTS, DESCRIPTION):
+        write_bytes(folder / name, files[name])
+
+
+def load_policy(path: str | Path) -> Policy:
+    """The policy in a run folder, in one of its checkpoints, or in a folder of its own."""
+    path = Path(path)
+    folder = path / "policy" if (path / "policy").is_dir() else path
+    if not (folder / DESCRIPTION).is_file():
+        raise CheckpointError(f"{path}: no policy here", "Give a run folder, a checkpoint folder or a policy folder.")
+    try:
+        info = json.loads((folder / DESCRIPTION).read_bytes())
+        observation_space = space_from_json(info["observation_space"])
+        action_space = space_from_json(info["action_space"])
+        actor_class = load_class("actor", info["actor"]["name"])
+        weights = load_safetensors((folder / WEIGHTS).read_bytes())
+        actor = actor_class(
+            "cpu",
+            ObservationFormat(observation_space).space,
+            action_space,
+            info["algorithm"],
+            **info["actor"]["config"],
+        )
+        actor.load_state_dict(weights)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{folder}: the policy cannot be loaded: {error}") from error
+    return Policy(actor, info, observation_space)
+
+
+def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
+    """A space as plain JSON."""
+    if isinstance(space, spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.Box):
+        bounds = {name: _bounds_to_json(getattr(space, name)) for name in ("low", "high")}
+        return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    raise TypeError(f"no JSON form for the space {space}")
+
+
+def _bounds_to_json(bounds: Array) -> float | str | list[float | str]:
+    """One number if all are equal; infinities as text, which strict JSON has no number for."""
+    flat = [value if np.isfinite(value) else str(value) for value in bounds.reshape(-1).tolist()]
+    return flat[0] if flat and all(value == flat[0] for value in flat) else flat
+
+
+def space_from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
+    """The space again."""
+    if value["type"] == "Discrete":
+        return spaces.Discrete(value["n"], start=value["start"])
+    if value["type"] == "Box":
+        dtype, shape = np.dtype(value["dtype"]), tuple(value["shape"])
+        low, high = (
+            np.broadcast_to(
+                np.asarray(value[name], np.float64).reshape(shape if isinstance(value[name], list) else ()), shape
+            )
+            for name in ("low", "high")
+        )
+        return spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype.type)
+    raise ValueError(f"unknown space type {value['type']!r}")

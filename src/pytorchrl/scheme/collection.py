@@ -1,0 +1,80 @@
+"""The loop between environments, algorithm and storage; and the one that only plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.algorithms.base import Algorithm
+from pytorchrl.agent.env.vec_env import Episode, VecEnv
+from pytorchrl.agent.storages.base import Storage
+from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
+from pytorchrl.tree import Tree
+
+Acting = Callable[[Tree, dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
+
+
+class Collector:
+    """Steps environments with the present policy and writes what happens into a storage."""
+
+    def __init__(
+        self, envs: VecEnv, actor: Actor, algorithm: Algorithm, storage: Storage, seeds: Sequence[int] | None = None
+    ) -> None:
+        self.envs = envs
+        self.actor = actor
+        self.algorithm = algorithm
+        self.storage = storage
+        self.obs = envs.reset(seeds)
+        self.rhs = actor.initial_rhs(envs.num_envs)
+        self.done = torch.ones(envs.num_envs, 1, device=envs.device)
+
+    def collect(self, num_steps: int) -> list[tuple[int, Episode]]:
+        """``num_steps`` vector steps; the episodes that ended, each with the number of the step that ended it."""
+        obs, rhs, done = self.obs, self.rhs, self.done
+        ended = []
+        for number in range(1, num_steps + 1):
+            action, clipped_action, rhs2, other = self.algorithm.acting_step(obs, rhs, done)
+            next_obs, reward, done2, info = self.envs.step(clipped_action)
+            self.storage.insert_transition(
+                {
+                    OBS: obs,
+                    RHS: rhs,
+                    DONE: done,
+                    ACT: action,
+                    REW: reward,
+                    OBS2: info[OBS2],
+                    RHS2: rhs2,
+                    DONE2: done2,
+                    TERMINAL: info[TERMINAL],
+                    **other,
+                }
+            )
+            obs, rhs, done = self.storage.next_inputs(next_obs, rhs2, done2)
+            ended += [(number, episode) for episode in info["episodes"]]
+        self.obs, self.rhs, self.done = obs, rhs, done
+        return ended
+
+
+def play(
+    acting: Acting, envs: VecEnv, initial_rhs: dict[str, Tensor], num_episodes: int, seeds: Sequence[int]
+) -> list[Episode]:
+    """Play ``num_episodes`` episodes and return them.
+
+    Every environment has its share, fixed in advance: counting whichever ends first would favor short episodes.
+    """
+    share = np.full(envs.num_envs, num_episodes // envs.num_envs)
+    share[: num_episodes % envs.num_envs] += 1
+    obs, rhs = envs.reset(seeds), initial_rhs
+    done = torch.ones(envs.num_envs, 1, device=envs.device)
+    episodes: list[Episode] = []
+    while share.any():
+        action, rhs = acting(obs, rhs, done)
+        obs, _, done, info = envs.step(action, torch.from_numpy(share > 0))
+        for episode in info["episodes"]:
+            episodes.append(episode)
+            share[episode.env] -= 1
+    return episodes

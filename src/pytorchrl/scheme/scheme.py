@@ -1,0 +1,121 @@
+"""Scheme: the agent's parts put together in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.algorithms.base import Algorithm
+from pytorchrl.agent.env.vec_env import Episode, VecEnv
+from pytorchrl.agent.storages.base import Storage
+from pytorchrl.scheme.collection import Collector, play
+from pytorchrl.seeding import derived_seed, seeded
+from pytorchrl.tree import Tree
+
+
+@dataclass
+class Round:
+    """What one round of collecting and learning did."""
+
+    env_steps: int
+    updates: int
+    losses: dict[str, Tensor]
+    # (environment steps into the round, episode)
+    episodes: list[tuple[int, Episode]]
+
+
+class Scheme:
+    """One process that collects and learns, on one storage, without copies in between.
+
+    Parameters
+        algo_factory: from ``Algorithm.create_factory`` (its first result).
+        actor_factory: from ``Actor.create_factory``.
+        storage_factory: from ``Storage.create_factory``.
+        train_envs_factory: from ``VecEnv.create_factory`` (its first result).
+        test_envs_factory: likewise, for evaluation; by default the training one in mode "test".
+        local_device: where networks and storage live.
+        seed: the root of every random stream.
+    """
+
+    def __init__(
+        self,
+        algo_factory: Callable[..., Algorithm],
+        actor_factory: Callable[..., Actor],
+        storage_factory: Callable[..., Storage],
+        train_envs_factory: Callable[..., VecEnv],
+        test_envs_factory: Callable[..., VecEnv] | None = None,
+        local_device: torch.device | str | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.device = torch.device(local_device or "cpu")
+        self.seed = seed
+        self._make_test_envs = test_envs_factory or train_envs_factory
+        self._test_envs: VecEnv | None = None
+        self.evaluations = 0
+        self.envs = train_envs_factory(self.device)
+        with seeded(derived_seed(seed, "model")):
+            self.actor = actor_factory(self.device)
+            self.algorithm = algo_factory(self.device, self.actor, self.envs)
+            self.storage = storage_factory(self.device, self.actor, self.algorithm, self.envs)
+        seeds = [derived_seed(seed, "train_env", i) for i in range(self.envs.num_envs)]
+        self.collector = Collector(self.envs, self.actor, self.algorithm, self.storage, seeds)
+
+    def step(self) -> Round:
+        """Collect one round, then learn from it."""
+        num_steps = self.algorithm.update_every or self.storage.max_size
+        ended = self.collector.collect(num_steps)
+        losses = self.learn()
+        N = self.envs.num_envs
+        episodes = [(number * N, episode) for number, episode in ended]
+        means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
+        return Round(num_steps * N, len(losses), means, episodes)
+
+    def learn(self) -> list[dict[str, Tensor]]:
+        """One update per batch that the storage yields; their infos."""
+        algorithm, storage = self.algorithm, self.storage
+        storage.before_gradients()
+        infos = []
+        batches = storage.generate_batches(algorithm.num_mini_batch, algorithm.mini_batch_size, algorithm.num_epochs)
+        for batch in batches:
+            _, info = algorithm.compute_gradients(batch, grads_to_cpu=False)
+            infos.append(storage.after_gradients(batch, info))
+            algorithm.apply_gradients()
+        return infos
+
+    def evaluate(self) -> list[Episode]:
+        """Deterministic episodes of the present policy in environments of their own."""
+        num_episodes = self.algorithm.num_test_episodes
+        if num_episodes == 0:
+            return []
+        if self._test_envs is None:
+            self._test_envs = self._make_test_envs(self.device, mode="test", num_envs=num_episodes)
+        envs = self._test_envs
+        seeds = [derived_seed(self.seed, "test_env", self.evaluations, i) for i in range(envs.num_envs)]
+        self.evaluations += 1
+
+        def acting(obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            _, clipped_action, rhs, _ = self.algorithm.acting_step(obs, rhs, done, deterministic=True)
+            return clipped_action, rhs
+
+        return play(acting, envs, self.actor.initial_rhs(envs.num_envs), num_episodes, seeds)
+
+    def close(self) -> None:
+        """Close every environment."""
+        self.envs.close()
+        if self._test_envs is not None:
+            self._test_envs.close()
+
+    def get_state(self) -> dict[str, Any]:
+        """What the algorithm and the random streams need to go on; the actor's weights travel with the policy."""
+        return {
+            "algorithm": self.algorithm.get_state(),
+            "acting": self.actor.generator.get_state(),
+            "storage": self.storage.get_state(),
+            "evaluations": self.evaluations,
+        }

@@ -1,0 +1,77 @@
+"""A tree of dicts, lists, numbers, text, bytes and tensors as JSON plus safetensors: never pickle."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from pytorchrl.errors import CheckpointError
+
+# A JSON object with one of these keys alone stands for something that JSON has no word for.
+_TENSOR, _ARRAY, _ITEMS, _TUPLE, _BYTES = "$tensor", "$array", "$items", "$tuple", "$bytes"
+
+
+def encode(state: Any) -> tuple[bytes, bytes]:
+    """(JSON, safetensors) of a state tree."""
+    tensors: dict[str, Tensor] = {}
+    structure = _encode(state, "", tensors)
+    return json.dumps(structure).encode(), save_safetensors(tensors)
+
+
+def decode(structure: bytes, tensors: bytes) -> Any:
+    """The state tree again; ``CheckpointError`` if the two parts do not belong together."""
+    try:
+        return _decode(json.loads(structure), load_safetensors(tensors))
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"the saved state is damaged: {error}") from error
+
+
+def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        # Shared storage would be saved twice or refused: what is saved is a copy of its own.
+        tensors[path] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {_TENSOR: path}
+    if isinstance(value, np.ndarray):
+        tensors[path] = torch.from_numpy(np.array(value))
+        return {_ARRAY: path}
+    if isinstance(value, Mapping):
+        items = {key: _encode(item, f"{path}/{key}", tensors) for key, item in value.items()}
+        plain = all(isinstance(key, str) and not key.startswith("$") for key in items)
+        return items if plain else {_ITEMS: [[key, item] for key, item in items.items()]}
+    if isinstance(value, tuple):
+        return {_TUPLE: [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]}
+    if isinstance(value, list):
+        return [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+    if isinstance(value, bytes):
+        return {_BYTES: base64.b64encode(value).decode()}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{path}: a {type(value).__name__} has no place in a checkpoint")
+
+
+def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        kind, content = next(iter(value.items()))
+        if kind == _TENSOR:
+            return tensors[content]
+        if kind == _ARRAY:
+            return tensors[content].numpy()
+        if kind == _ITEMS:
+            return {key: _decode(item, tensors) for key, item in content}
+        if kind == _TUPLE:
+            return tuple(_decode(item, tensors) for item in content)
+        if kind == _BYTES:
+            return base64.b64decode(content)
+    return {key: _decode(item, tensors) for key, item in value.items()}
