@@ -1,4 +1,7 @@
-"""PPO on CartPole in a loop of your own: plain PyTorch around a PPOBuffer. Run: python examples/ppo_by_hand.py"""
+"""PPO on CartPole in a loop of your own: plain PyTorch around a PPOBuffer.
+
+Run: python examples/ppo_by_hand.py
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -105,6 +105,12 @@ class TestFactory:
             Storage.create_factory(*args, **chosen)
         assert message in str(caught.value)
 
+    def test_arguments_are_counted_as_python_counts_them(self) -> None:
+        with pytest.raises(TypeError, match="takes 5 arguments, got 6"):
+            Storage.create_factory(1, 1, None, "a", None, 6)
+        with pytest.raises(TypeError, match="got 'size' twice"):
+            Storage.create_factory(3, size=3)
+
     def test_can_be_pickled(self) -> None:
         assert pickle.loads(pickle.dumps(Storage.create_factory(size=3)))("cpu").size == 3
 
@@ -123,7 +129,10 @@ class TestSchema:
             'Map({\'count\': Int(), Optional("ratio"): Float(), Optional("flag"): Bool(),'
             ' Optional("names"): Seq(Str()), Optional("eps"): Float()})'
         )
-        assert "device" not in repr(Storage.schema)
+        assert repr(Storage.schema) == (
+            'Map({\'size\': Int(), Optional("gamma"): Float(), Optional("layers"): Str(), Optional("kind"): Str(),'
+            ' Optional("extra"): Str()})'
+        )
 
     def test_works_with_strictyaml(self) -> None:
         loaded = strictyaml.load("count: 3\nflag: yes\nnames:\n- a\n", Plain.schema)

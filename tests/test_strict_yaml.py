@@ -160,7 +160,7 @@ REFUSED = {
     "zero": (GOOD.replace("64", "0"), "line 4, batch_size: expected a number of at least 1, got '0'"),
     "huge": (GOOD.replace("64", "9" * 30), "line 4, batch_size: expected a number of at most 9.0072e+15"),
     "longer than int reads": (GOOD.replace("64", "9" * 5000), "line 4, batch_size: expected a whole number"),
-    "more than memory": (GOOD.replace("1_000", "9_000_000_000_000_000"), "size: 9000000000000000 rows need"),
+    "more than memory": (GOOD.replace("1_000", "9_000_000_000_000_000"), "a buffer of size 9000000000000000 needs"),
     "nan": (GOOD + "gamma: nan", "line 5, gamma: expected a finite number, got 'nan'"),
     "inf": (GOOD + "eps: inf", "line 5, eps: expected a finite number, got 'inf'"),
     "1e999": (GOOD + "eps: 1e999", "line 5, eps: expected a finite number, got '1e999'"),

@@ -21,7 +21,7 @@ from pytorchrl.keys import *  # noqa: F403  the vocabulary of batches belongs to
 if TYPE_CHECKING:
     from pytorchrl.policy import Policy
     from pytorchrl.policy import load_policy as load
-    from pytorchrl.trainer import Run, train
+    from pytorchrl.run import Run, resume, train
 
 __version__ = "0.1.0"
 
@@ -36,12 +36,14 @@ __all__ = [
     "SpaceError",
     "WorkerLostError",
     "load",
+    "resume",
     "train",
 ]
 
 _LAZY = {
-    "train": ("pytorchrl.trainer", "train"),
-    "Run": ("pytorchrl.trainer", "Run"),
+    "train": ("pytorchrl.run", "train"),
+    "Run": ("pytorchrl.run", "Run"),
+    "resume": ("pytorchrl.run", "resume"),
     "load": ("pytorchrl.policy", "load_policy"),
     "Policy": ("pytorchrl.policy", "Policy"),
 }

@@ -85,6 +85,19 @@ def pointer(folder: Path, name: str) -> str:
     return path.read_text().strip() if path.is_file() else ""
 
 
+def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, bytes], list[str]]:
+    """(path, files, what was passed over and why) of the newest checkpoint that is whole."""
+    skipped: list[str] = []
+    for path in checkpoints_in(folder):
+        try:
+            return path, read_checkpoint(path), skipped
+        except CheckpointError as error:
+            skipped.append(f"Passed over a checkpoint: {error.what}")
+    raise CheckpointError(
+        "\n".join([f"{folder}: there is no whole checkpoint to go on from", *skipped]), "Start the run anew."
+    )
+
+
 def read_checkpoint(path: Path) -> dict[str, bytes]:
     """The files of one checkpoint, sizes and hashes checked."""
     try:

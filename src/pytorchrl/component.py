@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 import strictyaml
 from typing_extensions import Self
@@ -50,6 +51,8 @@ def _validator(annotation: Any) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _validator(arguments[0])
+    if origin in (Union, types.UnionType) and len(arguments) == 2 and type(None) in arguments:
+        return strictyaml.NullNone() | _validator(next(choice for choice in arguments if choice is not type(None)))
     if origin is list:
         return strictyaml.Seq(_validator(arguments[0]))
     if origin is dict:

@@ -74,6 +74,22 @@ class Learner:
         every = self.scheme.algorithm.test_every
         return every > 0 and self.updates // every > updates // every
 
+    def get_state(self) -> dict[str, Any]:
+        """The scheme's state and the score so far."""
+        recent = [tuple(episode) for episode in self.recent]
+        return {
+            "steps": self.steps,
+            "updates": self.updates,
+            "recent": recent,
+            "scheme": self.scheme.get_state(self.steps),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state; the actor's weights are loaded before."""
+        self.steps, self.updates = state["steps"], state["updates"]
+        self.recent.extend(Episode(*episode) for episode in state["recent"])
+        self.scheme.set_state(state["scheme"])
+
     def done(self) -> bool:
         """Whether the target is reached; closes the environments when it is."""
         reached = self.steps >= self.target_steps

@@ -8,10 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorchrl.run_folder import CsvLog
+from pytorchrl.run_folder import CsvLog, RunFolder
 
 LOG = logging.getLogger("pytorchrl")
 STEPS = "time/total_timesteps"
+
+# The columns that progress.csv always has; the algorithm's losses follow.
+COLUMNS = (
+    STEPS,
+    "time/time_elapsed",
+    "time/fps",
+    "rollout/ep_rew_mean",
+    "rollout/ep_len_mean",
+    "eval/mean_reward",
+    "train/n_updates",
+    "scheme/policy_lag",
+    "scheme/gradient_asynchrony",
+)
 
 
 class TensorBoardLog:
@@ -21,16 +34,35 @@ class TensorBoardLog:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer = EventFileWriter(str(folder))
+        self._steps = 0
 
     def write(self, row: Mapping[str, float]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
+        self._steps = int(row[STEPS])
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in row.items()]
-        self._writer.add_event(Event(step=int(row[STEPS]), wall_time=time.time(), summary=Summary(value=values)))
+        self._writer.add_event(Event(step=self._steps, wall_time=time.time(), summary=Summary(value=values)))
+
+    def get_state(self) -> dict[str, Any]:
+        return {"steps": self._steps}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Declare void what earlier files say of later steps."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        start = SessionLog(status=SessionLog.START)
+        self._steps = state["steps"]
+        self._writer.add_event(Event(step=self._steps + 1, wall_time=time.time(), session_log=start))
 
     def close(self) -> None:
         self._writer.close()
+
+
+def open_log(folder: RunFolder, loggers: Sequence[str]) -> RunLog:
+    """The sinks of a run's folder."""
+    tensorboard = TensorBoardLog(folder.path) if "tensorboard" in loggers else None
+    return RunLog(CsvLog(folder.progress, COLUMNS), CsvLog(folder.episodes), tensorboard)
 
 
 class RunLog:
@@ -49,6 +81,16 @@ class RunLog:
     def finished(self, episodes: Sequence[Mapping[str, Any]]) -> None:
         """Finished training episodes."""
         self._write("episodes.csv", lambda log: log.write(episodes))
+
+    def get_state(self) -> dict[str, Any]:
+        """Where every sink stands."""
+        return {name: sink.get_state() for name, sink in self._sinks.items()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there: nothing is logged twice."""
+        for name, sink in self._sinks.items():
+            if name in state:
+                sink.set_state(state[name])
 
     def close(self) -> None:
         for sink in self._sinks.values():

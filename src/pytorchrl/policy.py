@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
+from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
@@ -106,7 +107,6 @@ def load_policy(path: str | Path) -> Policy:
         observation_space = space_from_json(info["observation_space"])
         action_space = space_from_json(info["action_space"])
         actor_class = load_class("actor", info["actor"]["name"])
-        weights = load_safetensors((folder / WEIGHTS).read_bytes())
         actor = actor_class(
             "cpu",
             ObservationFormat(observation_space).space,
@@ -114,10 +114,19 @@ def load_policy(path: str | Path) -> Policy:
             info["algorithm"],
             **info["actor"]["config"],
         )
-        actor.load_state_dict(weights)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        files = {WEIGHTS: (folder / WEIGHTS).read_bytes()}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: the policy cannot be loaded: {error}") from error
+    load_weights(actor, files)
     return Policy(actor, info, observation_space)
+
+
+def load_weights(actor: Actor, files: Mapping[str, bytes]) -> None:
+    """Put a policy's weights into an actor of the same making."""
+    try:
+        actor.load_state_dict(load_safetensors(files[WEIGHTS]))
+    except (KeyError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(f"the policy's weights do not fit the actor: {error}") from error
 
 
 def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
@@ -59,6 +61,24 @@ class RunFolder:
             else:
                 return cls(chosen)
 
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """The folder of a run that is there already."""
+        folder = cls(Path(path))
+        if not folder.status.is_file() or not folder.config.is_file():
+            raise ConfigError(f"{path}: this is not a run folder", "`ls runs` shows the runs of this folder.")
+        return folder
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One writer per run: held while the run goes, and released by the system if its process dies."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{self.path}: another process is writing this run", "Wait for it to end.") from None
+            yield
+
     def write_config(self, text: str) -> None:
         write_bytes(self.config, text.encode())
 
@@ -96,24 +116,36 @@ def _commit() -> str | None:
 
 
 class CsvLog:
-    """A CSV file that grows by whole lines; its columns are fixed by the first row."""
+    """A CSV file that grows by whole lines: the given columns, then those of the first row."""
 
-    def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
         self.path = path
         self._file: TextIO | None = None
-        self._columns = list(columns) if columns else None
+        self._columns = list(columns)
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         if not rows:
             return
         if self._file is None:
-            self._columns = self._columns or list(rows[0])
             self._file = self.path.open("a", newline="", encoding="utf-8")
+            fresh = self.path.stat().st_size == 0
+            if fresh:
+                self._columns += [name for name in rows[0] if name not in self._columns]
             self._writer = csv.DictWriter(self._file, self._columns, restval="", extrasaction="ignore")
-            if self.path.stat().st_size == 0:
+            if fresh:
                 self._writer.writeheader()
         self._writer.writerows(rows)
         self._file.flush()
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the file ends now."""
+        return {"length": self.path.stat().st_size if self.path.exists() else 0, "columns": self._columns}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Cut the file where it ended then, so that no row is written twice."""
+        self._columns = state["columns"]
+        if self.path.exists():
+            os.truncate(self.path, min(state["length"], self.path.stat().st_size))
 
     def close(self) -> None:
         if self._file is not None:

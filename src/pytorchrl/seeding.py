@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 # The branches. A new kind goes to the end: the numbers are part of what a seed means.
-KINDS = {"model": 0, "acting": 1, "storage": 2, "train_env": 3, "test_env": 4, "episodes": 5}
+KINDS = {"model": 0, "acting": 1, "storage": 2, "train_env": 3, "test_env": 4, "episodes": 5, "barrier": 6}
 
 LARGEST_SEED = 2**63 - 1
 

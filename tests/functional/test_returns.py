@@ -497,6 +497,14 @@ def test_backward_recurrence_is_the_loop(T: int, seed: int) -> None:
     np.testing.assert_array_equal(actual.numpy()[decay == 0], x[decay == 0])
 
 
+@pytest.mark.parametrize("T", [1, 2, 3])
+def test_backward_recurrence_leaves_its_input_alone(T: int) -> None:
+    x, decay = torch.ones(T, 2), torch.ones(T, 2)
+    backward_recurrence(x, decay).fill_(7.0)
+    assert torch.equal(x, torch.ones(T, 2))
+    assert torch.equal(decay, torch.ones(T, 2))
+
+
 def filtered(x: np.ndarray, discount: float) -> np.ndarray:
     return lfilter([1.0], [1.0, -discount], x[::-1], axis=0)[::-1]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,24 +12,15 @@ import torch
 from torch import Tensor
 
 from pytorchrl.errors import ConfigError, NonFiniteError
+from pytorchrl.memory import refuse_if_too_large
 
 Floats = npt.NDArray[np.float32]
 
 
 def allocate(size: int, *shapes: tuple[int, ...]) -> list[Floats]:
     """One zeroed float32 array `[size, *shape]` per shape; ``ConfigError`` if this machine could not hold them."""
-    needed = sum(4 * size * math.prod(shape) for shape in shapes)
-    if needed > (memory := memory_limit()):
-        raise ConfigError(f"size: {size} rows need {needed:,} bytes of {memory:,}", "Choose a smaller size.")
+    refuse_if_too_large(sum(4 * size * math.prod(shape) for shape in shapes), f"a buffer of size {size}")
     return [np.zeros((size, *shape), np.float32) for shape in shapes]
-
-
-def memory_limit() -> int:
-    """Bytes that this process may use: the machine's memory, or less where its control group says so."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    group = Path("/sys/fs/cgroup/memory.max")
-    stated = group.read_text().strip() if group.is_file() else "max"
-    return machine if stated == "max" else min(machine, int(stated))
 
 
 def new_generator() -> np.random.Generator:

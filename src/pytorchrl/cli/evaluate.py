@@ -12,7 +12,7 @@ from pytorchrl.cli.main import whole_number
 from pytorchrl.console import say
 from pytorchrl.errors import CheckpointError, ConfigError
 from pytorchrl.policy import load_policy
-from pytorchrl.trainer import evaluate
+from pytorchrl.run import evaluate
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

@@ -59,6 +59,11 @@ def build_parser() -> Parser:
     train.add_argument("--run", metavar="DIR", help="the run's folder")
     train.add_argument("--quiet", action="store_true", help="show nothing")
 
+    resume = commands.add_parser("resume", help="continue a run where its last checkpoint left it", allow_abbrev=False)
+    resume.add_argument("run", metavar="RUN", help="a run's folder")
+    resume.add_argument("--steps", metavar="N", help="environment steps to train to")
+    resume.add_argument("--quiet", action="store_true", help="show nothing")
+
     evaluate = commands.add_parser("evaluate", help="score a trained policy", allow_abbrev=False)
     evaluate.add_argument("run", metavar="RUN", help="a run's folder")
     evaluate.add_argument("--episodes", metavar="N", default="10", help="episodes to play (10)")
@@ -88,6 +93,7 @@ RUN_FLAGS = {
 
 MODULES = {
     "train": "pytorchrl.cli.train",
+    "resume": "pytorchrl.cli.resume",
     "evaluate": "pytorchrl.cli.evaluate",
     "report": "pytorchrl.cli.report",
     "list": "pytorchrl.cli.listing",

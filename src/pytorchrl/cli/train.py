@@ -27,12 +27,13 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             overrides.append((path, node))
     overrides += [parse_override(text) for text in options.set]
     config = resolve(options.algorithm, options.env, preset=options.preset, config=options.config, overrides=overrides)
-    from pytorchrl.trainer import Interrupted, train_config
+    from pytorchrl.run import train_config
+    from pytorchrl.signals import Interrupted
 
     try:
         train_config(config, run=options.run, quiet=options.quiet)
     except Interrupted as stop:
-        complain(f"pytorchrl: interrupted; a checkpoint was saved in {stop.folder / 'checkpoints'}")
+        complain(f"pytorchrl: {stop}")
         return stop.exit_code
     return 0
 

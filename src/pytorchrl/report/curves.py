@@ -39,7 +39,8 @@ def chart(title: str, points: Points, x_label: str, band: Sequence[tuple[float, 
         )
     for tick in x_ticks:
         if tick <= x1:
-            x, y = at(tick, y0).split(",")[0], HEIGHT - BOTTOM + 16
+            x = at(tick, y0).split(",")[0]
+            y = str(HEIGHT - BOTTOM + 16)
             parts.append(f'<text x="{x}" y="{y}" text-anchor="middle" fill="currentColor">{short(tick)}</text>')
     parts.append(
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end" fill="currentColor" opacity=".7">'

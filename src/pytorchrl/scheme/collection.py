@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +29,10 @@ class Collector:
         self.actor = actor
         self.algorithm = algorithm
         self.storage = storage
-        self.obs = envs.reset(seeds)
-        self.rhs = actor.initial_rhs(envs.num_envs)
-        self.done = torch.ones(envs.num_envs, 1, device=envs.device)
+        self.obs: Tree
+        self.rhs: dict[str, Tensor]
+        self.done: Tensor
+        self.restart(seeds)
 
     def collect(self, num_steps: int) -> list[tuple[int, Episode]]:
         """``num_steps`` vector steps; the episodes that ended, each with the number of the step that ended it."""
@@ -57,6 +59,20 @@ class Collector:
             ended += [(number, episode) for episode in info["episodes"]]
         self.obs, self.rhs, self.done = obs, rhs, done
         return ended
+
+    def restart(self, seeds: Sequence[int] | None) -> None:
+        """Cut every episode and begin new ones."""
+        self.obs = self.envs.reset(seeds)
+        self.rhs = self.actor.initial_rhs(self.envs.num_envs)
+        self.done = torch.ones(self.envs.num_envs, 1, device=self.envs.device)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the collection stands; ``envs`` is None if the environments cannot be saved."""
+        return {"obs": self.obs, "rhs": self.rhs, "done": self.done, "envs": self.envs.get_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.obs, self.rhs, self.done = state["obs"], state["rhs"], state["done"]
+        self.envs.set_state(state["envs"])
 
 
 def play(

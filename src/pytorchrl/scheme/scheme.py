@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,7 @@ class Scheme:
         self._make_test_envs = test_envs_factory or train_envs_factory
         self._test_envs: VecEnv | None = None
         self.evaluations = 0
+        self.current_batch: Mapping[str, Any] = {}
         self.envs = train_envs_factory(self.device)
         with seeded(derived_seed(seed, "model")):
             self.actor = actor_factory(self.device)
@@ -83,6 +84,7 @@ class Scheme:
         infos = []
         batches = storage.generate_batches(algorithm.num_mini_batch, algorithm.mini_batch_size, algorithm.num_epochs)
         for batch in batches:
+            self.current_batch = batch  # a failure is repeated from it
             _, info = algorithm.compute_gradients(batch, grads_to_cpu=False)
             infos.append(storage.after_gradients(batch, info))
             algorithm.apply_gradients()
@@ -111,11 +113,39 @@ class Scheme:
         if self._test_envs is not None:
             self._test_envs.close()
 
-    def get_state(self) -> dict[str, Any]:
-        """What the algorithm and the random streams need to go on; the actor's weights travel with the policy."""
+    @property
+    def can_save_envs(self) -> bool:
+        """Whether the training environments can be saved and put back in the middle of an episode."""
+        return self.envs.get_state() is not None
+
+    def get_state(self, number: int = 0) -> dict[str, Any]:
+        """Everything that the next round depends on, but the actor's weights: they travel with the policy.
+
+        Environments that cannot be saved begin new episodes here, with seeds drawn from ``number``: this run and one
+        that is resumed from the state both do, so they go on alike.
+        """
+        collector = self.collector.get_state() if self.can_save_envs else None
+        if collector is None:
+            self._barrier(number)
         return {
             "algorithm": self.algorithm.get_state(),
             "acting": self.actor.generator.get_state(),
             "storage": self.storage.get_state(),
+            "collector": collector,
+            "barrier": number,
             "evaluations": self.evaluations,
         }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state; the actor's weights are loaded before."""
+        self.algorithm.set_state(state["algorithm"])
+        self.actor.generator.set_state(state["acting"])
+        self.storage.set_state(state["storage"])
+        self.evaluations = state["evaluations"]
+        if state["collector"] is None:
+            self._barrier(state["barrier"])
+        else:
+            self.collector.set_state(state["collector"])
+
+    def _barrier(self, number: int) -> None:
+        self.collector.restart([derived_seed(self.seed, "barrier", number, i) for i in range(self.envs.num_envs)])

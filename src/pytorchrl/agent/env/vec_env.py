@@ -104,6 +104,13 @@ class VecEnv:
         }
         return observation, self._column(step.reward), self._column(done), info
 
+    def get_state(self) -> dict[str, Any] | None:
+        """Everything that the environments are; None if they cannot be saved."""
+        return None
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Put every environment back where it was saved."""
+
     def close(self) -> None:
         self.backend.close()
 

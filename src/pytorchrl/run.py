@@ -1,0 +1,160 @@
+"""The short way in: train, resume, evaluate, and what a finished run offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+from pytorchrl.agent.env.vec_env import Episode, VecEnv
+from pytorchrl.build import EnvMaker
+from pytorchrl.config import RunConfig, resolve
+from pytorchrl.console import duration, say
+from pytorchrl.envs.gymnasium import env_maker
+from pytorchrl.errors import CheckpointError, ConfigError
+from pytorchrl.learner import mean
+from pytorchrl.parameters import Node
+from pytorchrl.policy import Policy, load_policy
+from pytorchrl.run_folder import RunFolder
+from pytorchrl.scheme.collection import play
+from pytorchrl.seeding import derived_seed
+from pytorchrl.trainer import Trainer
+from pytorchrl.tree import Tree
+
+EnvLike = str | type[gym.Env[Any, Any]] | EnvMaker
+
+
+class Run:
+    """A finished run: where it lies, what it reached, and its policy."""
+
+    def __init__(self, folder: RunFolder, scores: list[float], seconds: float) -> None:
+        self.path = folder.path
+        self.scores = scores
+        self.seconds = seconds
+        self._folder = folder
+
+    @property
+    def policy(self) -> Policy:
+        """The trained policy."""
+        return load_policy(self.path)
+
+    def report(self) -> Path:
+        """The run's page, written anew."""
+        from pytorchrl.report.page import write_report
+
+        return write_report(self._folder)
+
+
+def train(
+    algorithm: str | None = None,
+    env: EnvLike | None = None,
+    *,
+    steps: int | None = None,
+    seed: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    config: str | Path | None = None,
+    run: str | Path | None = None,
+    quiet: bool = True,
+) -> Run:
+    """Train an agent and return the finished run.
+
+    Parameters
+        algorithm: its name, in any case.
+        env: a Gymnasium id, an Env class, or a function that makes one.
+        steps: environment steps to train for.
+        seed: root of every random stream.
+        overrides: parameters by path, as ``--set`` takes them: {"algorithm.gamma": 0.98}.
+        preset: a preset of the zoo, or "none"; by default the one for the environment.
+        config: a configuration file, such as the config.yaml of another run.
+        run: the run's folder; by default a new one under ``runs``.
+        quiet: whether to show nothing.
+    """
+    env_id = env if env is None or isinstance(env, str) else _name_of(env)
+    stated = {"run.steps": steps, "run.seed": seed, **(overrides or {})}
+    nodes = [(path, Node.of(value)) for path, value in stated.items() if value is not None]
+    resolved = resolve(algorithm, env_id, preset=preset, config=config, overrides=nodes)
+    return train_config(resolved, env_fn=env if callable(env) else None, run=run, quiet=quiet)
+
+
+def train_config(
+    config: RunConfig, *, env_fn: EnvMaker | None = None, run: str | Path | None = None, quiet: bool = False
+) -> Run:
+    """Train what a resolved configuration says. Nothing is written until the agent is built."""
+    trainer = Trainer(config, env_fn)
+    name = f"{config.algorithm.name}__{_plain(config.env.id)}__seed{config.run.seed}"
+    try:
+        folder = RunFolder.create(name, run)
+    except ConfigError:
+        trainer.learner.stop()
+        raise
+    return _lead(trainer, folder, quiet, resume=False)
+
+
+def resume(run: str | Path, *, steps: int | None = None, env: EnvMaker | None = None, quiet: bool = True) -> Run:
+    """Continue a run where its newest whole checkpoint left it.
+
+    Parameters
+        run: its folder.
+        steps: environment steps to train to, if not those of its configuration.
+        env: makes the environments of a run that was started with a class or function.
+        quiet: whether to show nothing.
+    """
+    folder = RunFolder.open(run)
+    overrides = [] if steps is None else [("run.steps", Node(steps))]
+    config = resolve(None, None, config=folder.config, overrides=overrides)
+    done = folder.read_status()
+    if done["state"] == "done" and done["steps"] >= config.run.steps:
+        raise ConfigError(
+            f"{folder.path}: this run is done, with {done['steps']:,} steps", "Give --steps N to train it further."
+        )
+    return _lead(Trainer(config, env), folder, quiet, resume=True)
+
+
+def _lead(trainer: Trainer, folder: RunFolder, quiet: bool, resume: bool) -> Run:
+    progress = trainer.run(folder, quiet, resume)
+    run = Run(folder, [episode.ret for episode in trainer.learner.recent], progress.elapsed)
+    report = run.report()
+    if not quiet:
+        if run.scores:
+            say(f"Mean return of the last {len(run.scores)} episodes: {mean(run.scores):,.1f}")
+        say(f"{trainer.learner.steps:,} steps in {duration(run.seconds)}. Next:")
+        say(f"  look at the report    {report}")
+        say(f"  score the policy      pytorchrl evaluate {folder.path}")
+        say(f"  use it from Python    policy = pytorchrl.load('{folder.path}')")
+        say(f"  train it further      pytorchrl resume {folder.path} --steps N")
+    return run
+
+
+def _name_of(env: Callable[..., Any]) -> str:
+    return str(getattr(env, "__name__", type(env).__name__)).strip("<>")
+
+
+def _plain(env_id: str) -> str:
+    """An environment id as part of a file name."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in env_id)
+
+
+def evaluate(policy: Policy, num_episodes: int, seed: int = 0, env: EnvMaker | None = None) -> list[Episode]:
+    """Deterministic episodes of a policy in its own environment, or in the one given."""
+    try:
+        maker = env or partial(env_maker(policy.info["env"]), **policy.info["env_kwargs"])
+    except ConfigError as error:
+        raise CheckpointError(f"the policy's environment is not there: {error}") from error
+    envs = VecEnv(maker, min(num_episodes, 10), mode="test")
+
+    def acting(obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        with torch.inference_mode():
+            _, action, _, rhs, *_ = policy.actor.get_action(obs, rhs, done, True)  # type: ignore[operator]
+        return action, rhs
+
+    try:
+        seeds = [derived_seed(seed, "episodes", i) for i in range(envs.num_envs)]
+        return play(acting, envs, policy.actor.initial_rhs(envs.num_envs), num_episodes, seeds)
+    finally:
+        envs.close()
