@@ -9,9 +9,9 @@ import gymnasium as gym
 import torch
 
 from pytorchrl.agent.env.vec_env import VecEnv
-from pytorchrl.config import RunConfig
 from pytorchrl.envs.gymnasium import env_maker
 from pytorchrl.errors import ConfigError, EnvError
+from pytorchrl.options import RunConfig
 from pytorchrl.registry import load_class
 from pytorchrl.scheme.scheme import Scheme
 

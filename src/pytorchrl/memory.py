@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
 
 from pytorchrl.errors import ConfigError
 
@@ -20,13 +25,20 @@ def available_bytes() -> int:
     return min(limits)
 
 
+def bytes_of(space: gym.Space[Any]) -> int:
+    """What one observation of our side of the border takes: a box, or a dict of boxes."""
+    if isinstance(space, spaces.Dict):
+        return sum(bytes_of(part) for part in space.values())
+    return math.prod(space.shape) * space.dtype.itemsize  # type: ignore[arg-type,union-attr]
+
+
 def in_units(number: float) -> str:
     """Bytes as people read them."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if number < 1024:
-            return f"{number:.3g} {unit}"
+            return f"{number:.4g} {unit}"
         number /= 1024
-    return f"{number:.3g} PiB"
+    return f"{number:.4g} PiB"
 
 
 def refuse_if_too_large(needed: int, what: str) -> None:

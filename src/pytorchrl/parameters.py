@@ -39,6 +39,8 @@ class Range:
 
 # No tensor has more elements than this; a larger count is a slip of the keyboard.
 LARGEST_INT = 2**53
+# What every generator of random numbers takes.
+LARGEST_SEED = 2**63 - 1
 
 PositiveInt = Annotated[int, Range(1, LARGEST_INT)]
 NonNegativeInt = Annotated[int, Range(0, LARGEST_INT)]

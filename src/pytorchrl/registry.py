@@ -29,12 +29,14 @@ SCHEMES = {
     "single": "one process collects and learns",
 }
 
+# By kind: where each class lives, and every name that can be chosen.
 KINDS = {"algorithm": ALGORITHMS, "storage": STORAGES, "actor": ACTORS}
+NAMES = {**KINDS, "scheme": SCHEMES}
 
 
 def canonical_name(kind: str, name: str) -> str:
     """The registered spelling of a name, whatever its case; ``ConfigError`` names the nearest."""
-    known = KINDS[kind]
+    known = NAMES[kind]
     folded = {candidate.lower(): candidate for candidate in known}
     if name.lower() not in folded:
         raise ConfigError(f"unknown {kind} '{name}'", suggestion(name, known))

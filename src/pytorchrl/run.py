@@ -13,11 +13,12 @@ from torch import Tensor
 
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.build import EnvMaker
-from pytorchrl.config import RunConfig, resolve
+from pytorchrl.config import resolve
 from pytorchrl.console import duration, say
 from pytorchrl.envs.gymnasium import env_maker
 from pytorchrl.errors import CheckpointError, ConfigError
 from pytorchrl.learner import mean
+from pytorchrl.options import RunConfig
 from pytorchrl.parameters import Node
 from pytorchrl.policy import Policy, load_policy
 from pytorchrl.run_folder import RunFolder

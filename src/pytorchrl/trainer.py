@@ -10,11 +10,11 @@ import torch
 from pytorchrl import state_tree
 from pytorchrl.build import EnvMaker, build_scheme, device_of
 from pytorchrl.checkpoint import newest_checkpoint, write_checkpoint
-from pytorchrl.config import RunConfig
 from pytorchrl.console import Display, display
 from pytorchrl.errors import NonFiniteError
 from pytorchrl.learner import Learner
 from pytorchrl.logs import open_log
+from pytorchrl.options import RunConfig
 from pytorchrl.policy import load_weights, policy_files, save_policy
 from pytorchrl.progress import Progress
 from pytorchrl.run_folder import RunFolder, surroundings

@@ -26,7 +26,7 @@ def tree_zip(function: Callable[..., Tensor], first: Tree, *others: Tree) -> Tre
 
 
 def leaves(tree: Tree) -> Iterator[Tensor]:
-    """Every tensor of the tree, in key order."""
+    """Every tensor of the tree, in the order of its keys."""
     if isinstance(tree, dict):
         yield from tree.values()
     else:
@@ -70,6 +70,11 @@ def allocate(example: Tree, *leading: int, device: torch.device | str = "cpu") -
 def to(tree: Tree, device: torch.device | str) -> Tree:
     """Every tensor on ``device``."""
     return tree_map(lambda tensor: tensor.to(device), tree)
+
+
+def copy(tree: Tree, device: torch.device | str) -> Tree:
+    """Every tensor on ``device``, as a copy of its own."""
+    return tree_map(lambda tensor: tensor.to(device, copy=True), tree)
 
 
 def flatten_time(tree: Tree, length: int) -> Tree:

@@ -1,14 +1,10 @@
-"""Shared by the tests of the numerics: published fixtures, and hypothesis without chance or clock."""
+"""Shared by the tests of the numerics: published fixtures."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
-
-settings.register_profile("deterministic", derandomize=True, deadline=None)
-settings.load_profile("deterministic")
 
 
 @pytest.fixture(scope="session")

@@ -25,11 +25,11 @@ def allocate(size: int, *shapes: tuple[int, ...]) -> list[Floats]:
 
 def new_generator() -> np.random.Generator:
     """A generator of its own, seeded by a draw from numpy's global one: ``np.random.seed`` makes it repeatable."""
-    return np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint32))
+    return np.random.default_rng()
 
 
 def field(buffer_dict: Mapping[str, Any], name: str) -> Any:
-    """One entry of what is stored; ``ConfigError`` names all that is missing."""
+    """One entry of what is stored; ``ConfigError`` says which is missing."""
     if name not in buffer_dict:
         raise ConfigError(f"store: needs '{name}', got {', '.join(map(repr, buffer_dict)) or 'nothing'}")
     return buffer_dict[name]

@@ -26,7 +26,7 @@ def _envs() -> list[str]:
 
 
 def _presets() -> list[str]:
-    return [f"{name.lower()}/{preset}" for name in ALGORITHMS for preset in presets_of(name).value]
+    return [f"{name.lower()}/{preset}" for name in ALGORITHMS for preset in presets_of(name)]
 
 
 LISTS: dict[str, Callable[[], list[str]]] = {

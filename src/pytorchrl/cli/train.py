@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from pytorchrl.cli.main import RUN_FLAGS
-from pytorchrl.config import OPTIONS, parse_override, resolve
+from pytorchrl.config import parse_override, resolve
 from pytorchrl.console import complain, say
+from pytorchrl.options import OPTIONS
 from pytorchrl.parameters import Node, Parameter, parameters_of
 from pytorchrl.registry import COMPANIONS, canonical_name, load_class
 

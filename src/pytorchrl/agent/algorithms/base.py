@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from pytorchrl.agent.actors.base import Actor
@@ -128,30 +130,38 @@ class Algorithm(Component):
 
     def gradients_of(self, loss: Tensor, grads_to_cpu: bool) -> list[Tensor | None]:
         """Back-propagate; the live ``.grad`` tensors, or copies on the CPU that outlive the next call."""
+        self._refuse_non_finite("loss", loss)
         parameters = self.trainable_parameters
         for parameter in parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        if not grads_to_cpu:
-            return [parameter.grad for parameter in parameters]
-        return [None if parameter.grad is None else parameter.grad.detach().cpu().clone() for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters]
+        return [None if g is None else g.to("cpu", copy=True) for g in gradients] if grads_to_cpu else gradients
 
     def apply_gradients(self, gradients: Sequence[Tensor | None] | None = None) -> None:
-        """One optimizer step with the given gradients, or with those that ``compute_gradients`` left behind."""
+        """One optimizer step with the given gradients, or with those that ``compute_gradients`` left behind.
+
+        Each optimizer's gradient is clipped to ``max_grad_norm``; given gradients stay as they are.
+        """
         if gradients is not None:
             for parameter, gradient in zip(self.trainable_parameters, gradients, strict=True):
-                parameter.grad = None if gradient is None else gradient.to(parameter.device)
-        for optimizer in self.optimizers:
+                if gradient is not parameter.grad:
+                    parameter.grad = None if gradient is None else gradient.to(parameter.device, copy=True)
+        for optimizer in self.optimizers:  # all of them are looked at before the first one steps
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
-            if not torch.isfinite(norm):
-                raise NonFiniteError(
-                    f"the gradient norm of update {self.iter} is {norm.item()}: the weights were not touched",
-                    "Lower the learning rate, or look for values that explode in observations and rewards.",
-                    who=type(self).__name__,
-                )
+            self._refuse_non_finite("gradient norm", clip_grad_norm_(parameters, self.max_grad_norm))
+        for optimizer in self.optimizers:
             optimizer.step()
         self.iter += 1
+
+    def _refuse_non_finite(self, what: str, value: Tensor) -> None:
+        if not torch.isfinite(value):
+            raise NonFiniteError(
+                f"the {what} is {value.item()}: the weights were not touched",
+                "Lower the learning rate, or look for values that explode in observations and rewards.",
+                who=type(self).__name__,
+                when=f"update {self.iter + 1}",
+            )
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load the actor's weights, nothing more."""
@@ -167,9 +177,10 @@ class Algorithm(Component):
 
     def get_state(self) -> dict[str, Any]:
         """Everything but the actor's weights that the next update depends on."""
-        return {"iter": self.iter, "optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+        optimizers = [deepcopy(optimizer.state_dict()) for optimizer in self.optimizers]
+        return {"iter": self.iter, "optimizers": optimizers}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.iter = state["iter"]
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+            optimizer.load_state_dict(deepcopy(saved))  # it would share the tensors

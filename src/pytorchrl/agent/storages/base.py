@@ -96,13 +96,14 @@ class Storage(Component):
     def get_state(self) -> dict[str, Any]:
         """Everything that the storage is, for a checkpoint."""
         return {
-            "data": {key: tree.tree_map(torch.clone, value) for key, value in self.data.items()},
+            "data": {key: tree.copy(value, "cpu") for key, value in self.data.items()},
+            "max_size": self.max_size,
             "size": self.size,
             "step": self.step,
             "generator": self.generator.get_state(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self.data = {key: tree.to(value, self.device) for key, value in state["data"].items()}
-        self.size, self.step = state["size"], state["step"]
+        self.data = {key: tree.copy(value, self.device) for key, value in state["data"].items()}
+        self.max_size, self.size, self.step = state["max_size"], state["size"], state["step"]
         self.generator.set_state(state["generator"])

@@ -16,6 +16,7 @@ from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.agent.storages.base import Sample, Storage
 from pytorchrl.errors import ConfigError, RLError
 from pytorchrl.functional.returns import discounted_returns, normalize
+from pytorchrl.functional.stats import ForwardDiscountedSum, RunningMeanStd
 from pytorchrl.keys import (
     ACT,
     ADV,
@@ -35,7 +36,7 @@ from pytorchrl.keys import (
     TERMINAL,
     VAL,
 )
-from pytorchrl.memory import refuse_if_too_large
+from pytorchrl.memory import bytes_of, refuse_if_too_large
 from pytorchrl.parameters import PositiveInt
 from pytorchrl.tree import Tree
 
@@ -43,6 +44,8 @@ from pytorchrl.tree import Tree
 _NOW_AND_NEXT = ((OBS, OBS2), (RHS, RHS2), (DONE, DONE2))
 # What one transition brings beside them.
 _TRANSITION = (ACT, REW, TERMINAL, VAL, LOGP, IVAL)
+# Row L of these says what comes after the L steps.
+_WITH_BOOTSTRAP = (OBS, RHS, DONE, VAL, RET, IVAL, IRET)
 # Successors of truncated transitions, kept aside until they are valued: their (row, environment), observation, state.
 _ASIDE = ("TruncatedRows", "TruncatedSuccessors", "TruncatedStates")
 
@@ -84,56 +87,65 @@ class VanillaOnPolicyBuffer(Storage):
         super().__init__(size, device, actor, algorithm, envs)
         self._aside: list[tuple[Tree, Tree, Tree]] = []
         self.num_channels_obs = 1
-        if envs is not None:
-            row = math.prod(envs.observation_space.shape) * envs.observation_space.dtype.itemsize
-            refuse_if_too_large(size * envs.num_envs * row, f"{type(self).__name__} of size {size}")
+        self.int_reward_sums = ForwardDiscountedSum(gamma=0.0)  # with the algorithm's own discount where it is used
+        self.int_reward_moments = RunningMeanStd()
+        self._refuse_if_too_large(size)
+
+    def _refuse_if_too_large(self, size: int) -> None:
+        """Observations alone say whether a rollout can fit, before anything is allocated."""
+        if self.envs is not None:
+            row = self.envs.num_envs * bytes_of(self.envs.observation_space)
+            refuse_if_too_large((size + 1) * row, f"{type(self).__name__} of size {size}")
 
     def init_tensors(self, sample: Sample) -> None:
         """Lazy allocation from a first transition, working keys included."""
         rows = self.max_size + 1
-        self.data = {}
-        for now, _ in _NOW_AND_NEXT:
-            # The hidden states of a feed-forward actor are zeros: one row stands for all.
-            length = 1 if now == RHS and not self.actor.is_recurrent else rows
-            self.data[now] = tree.allocate(sample[now], length, device=self.device)
-        for key in _TRANSITION:
-            if key in sample:
-                self.data[key] = tree.allocate(sample[key], rows, device=self.device)
-        derived = {RET: REW, ADV: REW} | ({IREW: REW, IRET: REW, IADV: REW} if IVAL in sample else {})
-        for key, like in derived.items():
-            self.data[key] = tree.allocate(sample[like], rows, device=self.device)
+        like = {now: now for now, _ in _NOW_AND_NEXT} | {key: key for key in _TRANSITION if key in sample}
+        like |= {RET: REW, ADV: REW} | ({IREW: REW, IRET: REW, IADV: REW} if IVAL in sample else {})
+        self.data = {
+            key: tree.allocate(sample[example], 1 if self._is_constant(key) else rows, device=self.device)
+            for key, example in like.items()
+        }
         self.get_num_channels_obs(sample)
 
+    def _is_constant(self, key: str) -> bool:
+        """Hidden states of a feed-forward actor are zeros: one row stands for all."""
+        return key == RHS and not self.actor.is_recurrent
+
     def get_num_channels_obs(self, sample: Sample) -> None:
-        """Channels of a single frame: the first feature axis over the frame stack; 1 for vectors and dicts."""
+        """Channels of a single frame: the first feature axis over the frame stack; 1 for scalars and dicts."""
         obs = sample[OBS]
-        stacked = obs.shape[1] if isinstance(obs, Tensor) and obs.dim() > 2 else self.frame_stack
-        self.num_channels_obs = stacked // self.frame_stack
+        has_features = isinstance(obs, Tensor) and obs.dim() > 1
+        self.num_channels_obs = obs.shape[1] // self.frame_stack if has_features else 1
 
     def insert_transition(self, sample: Sample) -> None:
         """Write the transition to row ``step``, and what followed it to the next row.
 
         The next insert puts there what was acted on, another observation if the episode ended; the true successors of
-        truncated transitions are kept aside.
+        truncated transitions are kept aside. Without NextTerminal, every end of an episode is one of the MDP.
         """
+        sample = {TERMINAL: sample[DONE2], **sample}
         if not self.data:
             self.init_tensors(sample)
         if self.step == 0:
             self.reset()
         t = self.step
         for now, following in _NOW_AND_NEXT:
-            if now == RHS and not self.actor.is_recurrent:
-                continue
-            tree.copy_into(self.data[now], t, sample[now])
-            tree.copy_into(self.data[now], t + 1, sample[following])
+            if not self._is_constant(now):
+                tree.copy_into(self.data[now], t, sample[now])
+                tree.copy_into(self.data[now], t + 1, sample[following])
         for key in _TRANSITION:
             if key in self.data:
                 tree.copy_into(self.data[key], t, sample[key])
         truncated = (sample[DONE2] > sample[TERMINAL]).flatten()
         if truncated.any():
             rows = truncated.nonzero().flatten()
-            places = torch.stack([torch.full_like(rows, t), rows], dim=1)
-            self._aside.append((places, tree.index(sample[OBS2], rows), tree.index(sample[RHS2], rows)))
+            aside = (
+                torch.stack([torch.full_like(rows, t), rows], dim=1),
+                tree.index(sample[OBS2], rows),
+                tree.index(sample[RHS2], rows),
+            )
+            self._aside.append(tuple(tree.to(part, self.device) for part in aside))  # type: ignore[arg-type]
         self.step = (self.step + 1) % self.max_size
         self.size += 1
 
@@ -146,33 +158,26 @@ class VanillaOnPolicyBuffer(Storage):
         if self.size == 0:
             raise RLError("no transitions to learn from", "Insert at least one before before_gradients().")
         L = self.size
-        values: Tensor = self.data[VAL]  # type: ignore[assignment]
-        values[L] = self._value(*(tree.index(self.data[key], self._row(key, L)) for key in (OBS, RHS, DONE)))
-        self.compute_returns(
-            self._rewards_with_truncation_values()[:L],
-            self.data[RET][: L + 1],  # type: ignore[index]
-            values[: L + 1],
-            self.data[DONE][: L + 1],  # type: ignore[index]
-            self.algorithm.gamma,  # type: ignore[union-attr]
-        )
-        advantages = self.compute_advantages(self.data[RET][: L + 1], values[: L + 1])  # type: ignore[index]
-        self.data[ADV][:L] = advantages
-
-    def _row(self, key: str, t: int) -> int:
-        return 0 if key == RHS and not self.actor.is_recurrent else t
+        obs, rhs, done = (tree.index(self.data[key], 0 if self._is_constant(key) else L) for key in (OBS, RHS, DONE))
+        returns, values, dones = (tree.first_leaf(self.data[key])[: L + 1] for key in (RET, VAL, DONE))
+        values[L] = self._value(obs, rhs, done)
+        rewards = self._with_truncation_values(tree.first_leaf(self.data[REW])[:L])
+        self.compute_returns(rewards, returns, values, dones, self.algorithm.gamma)  # type: ignore[union-attr]
+        tree.copy_into(self.data[ADV], slice(0, L), self.compute_advantages(returns, values))
 
     @torch.no_grad()
     def _value(self, obs: Tree, rhs: Tree, done: Tree) -> Tensor:
         return self.actor.get_value(obs, rhs, done)["value_net1"]  # type: ignore[no-any-return,arg-type]
 
-    def _rewards_with_truncation_values(self) -> Tensor:
+    def _with_truncation_values(self, rewards: Tensor) -> Tensor:
         """r̃_t = r_t + γ·V(true successor) where an episode was cut off, else r_t: the one-mask form of a truncation."""
-        rewards: Tensor = self.data[REW].clone()  # type: ignore[union-attr]
-        if self._aside:
-            places, obs, rhs = self._truncated()
-            time, env = places.unbind(1)  # type: ignore[union-attr]
-            value = self._value(obs, rhs, torch.zeros(len(time), 1, device=self.device))
-            rewards[time, env] += self.algorithm.gamma * value  # type: ignore[union-attr]
+        if not self._aside:
+            return rewards
+        places, obs, rhs = self._truncated()
+        time, env = places.unbind(1)  # type: ignore[union-attr]
+        value = self._value(obs, rhs, torch.zeros(len(time), 1, device=self.device))
+        rewards = rewards.clone()
+        rewards[time, env] += self.algorithm.gamma * value  # type: ignore[union-attr]
         return rewards
 
     def _truncated(self) -> tuple[Tree, Tree, Tree]:
@@ -193,6 +198,16 @@ class VanillaOnPolicyBuffer(Storage):
         """R − V of all but the last row, normalized over the rollout, ``[L, N, 1]``."""
         return normalize((returns - values)[:-1])
 
+    def normalize_int_rewards(self) -> None:
+        """Divide intrinsic rewards by the running standard deviation of their discounted sums (arXiv 1810.12894).
+
+        The sums run forward in time and on from rollout to rollout; ends of episodes mean nothing to them.
+        """
+        rewards = tree.first_leaf(self.data[IREW])[: self.size]
+        self.int_reward_sums.gamma = self.algorithm.gamma_intrinsic  # type: ignore[union-attr]
+        self.int_reward_moments.update(self.int_reward_sums.update(rewards).flatten())
+        rewards /= self.int_reward_moments.std.to(rewards)
+
     def generate_batches(
         self,
         num_mini_batch: int | None,
@@ -202,30 +217,31 @@ class VanillaOnPolicyBuffer(Storage):
     ) -> Iterator[dict[str, Tree]]:
         """Every row once per epoch, in ``num_mini_batch`` parts whose sizes differ by at most one.
 
-        Rows are flattened time-major, i = t·N + n. ``mini_batch_size`` counts only if ``num_mini_batch`` is None.
+        Rows are flattened time-major, i = t·N + n. Recurrent actors get whole sequences, time-major too, with the
+        hidden states of their first steps. ``mini_batch_size`` counts only if ``num_mini_batch`` is None.
         """
-        L = self.size
-        flat = {key: value if self._row(key, 1) == 0 else tree.flatten_time(value, L) for key, value in self._columns()}
-        rows = L * tree.first_leaf(self.data[REW]).shape[1]
+        L, N = self.size, tree.first_leaf(self.data[REW]).shape[1]
         if num_mini_batch is None:
             if mini_batch_size is None:
                 raise ConfigError("generate_batches needs num_mini_batch or mini_batch_size")
-            num_mini_batch = math.ceil(rows / mini_batch_size)
+            num_mini_batch = math.ceil(L * N / mini_batch_size)
+        keys = [key for key in (*self.storage_tensors, TERMINAL) if key in self.data and key != RHS]
+        flat = {key: tree.flatten_time(self.data[key], L) for key in keys}
+        states = tree.index(self.data[RHS], 0)
+        recurrent = self.actor.is_recurrent
+        if recurrent and num_mini_batch > N:
+            raise ConfigError(
+                f"{num_mini_batch} mini-batches of whole sequences need as many environments, and there are {N}",
+                "Lower num_mini_batch, or use more environments.",
+            )
+        # What is dealt out: whole environments, each with its L rows, or the rows one by one.
+        units, offsets = (N, torch.arange(0, L * N, N)) if recurrent else (L * N, torch.tensor([0]))
         for _ in range(num_epochs):
-            order = torch.randperm(rows, generator=self.generator) if shuffle else torch.arange(rows)
-            for part in order.to(self.device).tensor_split(min(num_mini_batch, rows)):
-                yield {
-                    key: tree.tree_map(lambda column: column.index_select(0, part), column)  # noqa: B023
-                    if key != RHS
-                    else tree.index(column, 0)
-                    for key, column in flat.items()
-                }
-
-    def _columns(self) -> Iterator[tuple[str, Tree]]:
-        """The allocated tensors of the documented keys, and who ended the MDP."""
-        for key in (*self.storage_tensors, TERMINAL):
-            if key in self.data:
-                yield key, self.data[key]
+            order = torch.randperm(units, generator=self.generator) if shuffle else torch.arange(units)
+            for part in order.tensor_split(min(num_mini_batch, units)):
+                rows = (offsets[:, None] + part).flatten().to(self.device)
+                batch = {key: tree.index(column, rows) for key, column in flat.items()}
+                yield batch | {RHS: tree.index(states, part.to(self.device)) if recurrent else states}
 
     def after_gradients(self, batch: Mapping[str, Any], info: dict[str, Tensor]) -> dict[str, Tensor]:
         """The next insert opens a new rollout."""
@@ -233,56 +249,60 @@ class VanillaOnPolicyBuffer(Storage):
         return info
 
     def get_all_buffer_data(self, data_to_cpu: bool = False) -> dict[str, Tree]:
-        """The L inserted steps, and row L of what has a "next" row; also the truncated successors."""
-        following = {now for now, _ in _NOW_AND_NEXT}
-        data: dict[str, Any] = {}
+        """Copies of the L inserted steps, with row L of what has a "next" row; also the truncated successors."""
+        return self._steps_from(0, torch.device("cpu") if data_to_cpu else self.device)
+
+    def _steps_from(self, first: int, device: torch.device) -> dict[str, Tree]:
+        data: dict[str, Tree] = {}
         for key, value in self.data.items():
-            length = self.size + 1 if key in following or key in (VAL, RET, IVAL, IRET) else self.size
-            data[key] = tree.index(value, slice(0, length))
+            steps = slice(first, self.size + (key in _WITH_BOOTSTRAP))
+            data[key] = tree.index(value, slice(None) if self._is_constant(key) else steps)
         if self._aside:
-            data |= zip(_ASIDE, self._truncated(), strict=True)
-        return {key: tree.to(value, "cpu") for key, value in data.items()} if data_to_cpu else data
+            places, obs, rhs = self._truncated()
+            kept = places[:, 0] >= first  # type: ignore[index]
+            moved = places - torch.tensor([first, 0], device=self.device)  # type: ignore[operator]
+            data |= {key: tree.index(part, kept) for key, part in zip(_ASIDE, (moved, obs, rhs), strict=True)}
+        return {key: tree.copy(value, device) for key, value in data.items()}
 
     def insert_data_slice(self, new_data: Mapping[str, Any]) -> None:
         """Replace everything by the rollout of another storage of the same kind."""
-        self.size = len(tree.first_leaf(new_data[REW]))
-        self.step = self.size % self.max_size
+        self.reset()
         self.data = {}
+        if not new_data:
+            return
+        self.size = len(tree.first_leaf(new_data[REW]))
+        self.step = self.size if self.size < self.max_size else 0
         for key, value in new_data.items():
-            if key in _ASIDE:
-                continue
-            example = tree.index(value, 0)
-            length = 1 if self._row(key, 1) == 0 else max(self.max_size, self.size) + 1
-            self.data[key] = tree.allocate(example, length, device=self.device)
-            tree.copy_into(self.data[key], slice(0, len(tree.first_leaf(value))), tree.to(value, self.device))
-        aside = tuple(tree.to(new_data[key], self.device) for key in _ASIDE if key in new_data)
-        self._aside = [aside] if aside else []  # type: ignore[list-item]
+            if key not in _ASIDE:
+                length = 1 if self._is_constant(key) else max(self.max_size, self.size) + 1
+                self.data[key] = tree.allocate(tree.index(value, 0), length, device=self.device)
+                tree.copy_into(self.data[key], slice(0, len(tree.first_leaf(value))), value)
+        if _ASIDE[0] in new_data:
+            self._aside = [tuple(tree.copy(new_data[key], self.device) for key in _ASIDE)]  # type: ignore[list-item]
+        self.get_num_channels_obs({OBS: tree.index(self.data[OBS], 0)})
 
     def get_state(self) -> dict[str, Any]:
-        aside = dict(zip(_ASIDE, self._truncated(), strict=True)) if self._aside else {}
-        return super().get_state() | {"aside": aside}
+        return super().get_state() | {
+            "aside": dict(zip(_ASIDE, self._truncated(), strict=True)) if self._aside else {},
+            "int_reward_sums": self.int_reward_sums.get_state(),
+            "int_reward_moments": self.int_reward_moments.get_state(),
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
-        self._aside = [tuple(state["aside"][key] for key in _ASIDE)] if state["aside"] else []
+        aside = state["aside"]
+        self._aside = [tuple(tree.copy(aside[key], self.device) for key in _ASIDE)] if aside else []  # type: ignore[list-item]
+        self.int_reward_sums.set_state(state["int_reward_sums"])
+        self.int_reward_moments.set_state(state["int_reward_moments"])
 
     def _set_parameter(self, name: str, value: Any) -> None:
         """``size`` keeps the newest rows that still fit."""
         if name != "size":
             super()._set_parameter(name, value)
             return
-        if not self.data:
-            self.max_size = value
-            return
-        dropped = max(self.size - value, 0)
-        kept = self.get_all_buffer_data()
-        for key, tensor in kept.items():
-            if key not in _ASIDE and self._row(key, 1) != 0:
-                kept[key] = tree.index(tensor, slice(dropped, None))
-        if self._aside:
-            places: Tensor = kept[_ASIDE[0]]  # type: ignore[assignment]
-            still = places[:, 0] >= dropped
-            kept |= {key: tree.index(kept[key], still) for key in _ASIDE}
-            kept[_ASIDE[0]] = places[still] - torch.tensor([dropped, 0], device=places.device)
+        self._refuse_if_too_large(value)
         self.max_size = value
-        self.insert_data_slice(kept)
+        if self.data:
+            full = self.step == 0  # or learned from: either way the next insert opens a new rollout
+            self.insert_data_slice(self._steps_from(max(self.size - value, 0), self.device))
+            self.step = 0 if full else self.step

@@ -1,0 +1,85 @@
+"""What a run's configuration consists of: its sections, and the options that belong to no component."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+from pytorchrl.parameters import LARGEST_SEED, NonNegativeInt, PositiveInt, Range
+from pytorchrl.registry import NAMES
+from pytorchrl.strict_yaml import to_yaml
+
+Seed = Annotated[int, Range(0, LARGEST_SEED)]
+
+
+@dataclass
+class EnvOptions:
+    """The environment.
+
+    Parameters
+        id: a Gymnasium id, or module:Env-v0 on the command line.
+        num_envs: environments stepped together.
+        kwargs: what the environment is made with.
+    """
+
+    id: str
+    num_envs: Annotated[int, Range(1, 2**16)] = 1
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class RunOptions:
+    """How long, how often, and where.
+
+    Parameters
+        steps: environment steps to train for.
+        seed: root of every random stream.
+        log_every: environment steps between log rows; null for 1/200 of steps.
+        eval_every: environment steps between evaluations; null leaves it to the algorithm's test_every.
+        checkpoint_every: environment steps between checkpoints; null for 1/10 of steps.
+        device: where networks and storage live.
+        threads: intra-op threads of the learning process.
+        logger: where figures are written, beside the CSV files that are always there.
+    """
+
+    steps: PositiveInt
+    seed: Seed = 1
+    log_every: PositiveInt | None = None
+    eval_every: NonNegativeInt | None = None
+    checkpoint_every: PositiveInt | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Annotated[int, Range(1, 1024)] = 1
+    logger: tuple[Literal["csv", "tensorboard"], ...] = ("csv", "tensorboard")
+
+
+# Sections that hold their parameters directly.
+OPTIONS: dict[str, type] = {"env": EnvOptions, "run": RunOptions}
+SECTIONS = (*NAMES, *OPTIONS, "anneal")
+
+
+@dataclass
+class Choice:
+    """A component by name, with its parameters."""
+
+    name: str
+    config: dict[str, Any]
+
+
+@dataclass
+class RunConfig:
+    """Everything that a run is made of; ``notes`` are said once when it starts."""
+
+    algorithm: Choice
+    storage: Choice
+    actor: Choice
+    scheme: Choice
+    env: EnvOptions
+    run: RunOptions
+    anneal: dict[str, float]
+    preset: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_yaml(self) -> str:
+        """The file that repeats the run."""
+        sections = asdict(self)
+        return to_yaml({name: sections[name] for name in SECTIONS})

@@ -1,0 +1,142 @@
+"""A run that is stopped and resumed ends like one that was never stopped, bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pytorchrl as prl
+from pytorchrl import state_tree
+from pytorchrl.checkpoint import checkpoints_in, newest_checkpoint
+from pytorchrl.trainer import STATE, STATE_TENSORS, Trainer
+
+SMALL = {
+    "env.num_envs": 2,
+    "storage.size": 32,
+    "algorithm.num_epochs": 2,
+    "run.checkpoint_every": 128,
+    "run.log_every": 64,
+    "run.eval_every": 192,
+    "algorithm.num_test_episodes": 2,
+}
+STEPS = 640
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing of ours catches it, nothing is cleaned up."""
+
+
+def final_state(run: Path) -> tuple[bytes, Any]:
+    """The policy's bytes and the learner's state at the end, less what is measured in seconds."""
+    _, files, skipped = newest_checkpoint(run / "checkpoints")
+    assert not skipped
+    state = state_tree.decode(files[STATE], files[STATE_TENSORS])
+    progress = {key: value for key, value in state["progress"].items() if key not in ("elapsed", "log")}
+    return files["policy.safetensors"], {"learner": state["learner"], "progress": progress}
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    timed = ("time/time_elapsed", "time/fps", "seconds")
+    with path.open(newline="") as file:
+        return [{key: value for key, value in row.items() if key not in timed} for row in csv.DictReader(file)]
+
+
+def assert_same(one: Any, other: Any, path: str = "") -> None:
+    """Equal trees, tensors bit for bit."""
+    assert type(one) is type(other), path
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for key in one:
+            assert_same(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), path
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            assert_same(a, b, f"{path}/{i}")
+    elif isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype, path
+        assert one.numpy().tobytes() == other.numpy().tobytes(), path
+    elif isinstance(one, np.ndarray):
+        assert one.tobytes() == other.tobytes(), path
+    else:
+        assert one == other, path
+
+
+def assert_runs_equal(one: Path, other: Path) -> None:
+    weights, state = final_state(one)
+    other_weights, other_state = final_state(other)
+    assert weights == other_weights
+    assert_same(state, other_state)
+    for name in ("progress.csv", "episodes.csv"):
+        assert rows(one / name) == rows(other / name)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_a_resumed_run_equals_an_uninterrupted_one(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prl.train("ppo", env, steps=STEPS, overrides=SMALL, run=tmp_path / "whole")
+    save, saves = Trainer.save, []
+
+    def save_and_die_after_the_next_round(self: Trainer) -> None:
+        if len(saves) == 2:
+            raise Killed  # a checkpoint is due and is lost; rows were logged since the last one
+        saves.append(self.learner.steps)
+        save(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "save", save_and_die_after_the_next_round)
+        with pytest.raises(Killed):
+            prl.train("ppo", env, steps=STEPS, overrides=SMALL, run=tmp_path / "stopped")
+    assert 0 < saves[-1] < STEPS
+    prl.resume(tmp_path / "stopped")
+    assert_runs_equal(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_that_was_killed_resumes_bit_for_bit(tmp_path: Path) -> None:
+    steps = 40_960
+    settings = {"steps": steps, "overrides": SMALL | {"run.checkpoint_every": 1024, "run.eval_every": 0}}
+    prl.train("ppo", "CartPole-v1", run=tmp_path / "whole", **settings)
+    program = f"import pytorchrl as prl; prl.train('ppo', 'CartPole-v1', run={str(tmp_path / 'killed')!r}, **{settings!r})"
+    child = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 60
+    while len(checkpoints_in(tmp_path / "killed" / "checkpoints")) < 2:
+        assert time.monotonic() < deadline
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    prl.resume(tmp_path / "killed")
+    assert_runs_equal(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    prl.train("ppo", "CartPole-v1", steps=STEPS, overrides=SMALL, run=tmp_path / "run")
+    newest, older, *_ = checkpoints_in(tmp_path / "run" / "checkpoints")
+    (newest / STATE_TENSORS).write_bytes((newest / STATE_TENSORS).read_bytes()[:-1])
+    path, _, skipped = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert path == older
+    assert len(skipped) == 1
+    assert STATE_TENSORS in skipped[0]
+
+
+def test_resuming_a_finished_run_needs_more_steps(tmp_path: Path) -> None:
+    run = prl.train("ppo", "CartPole-v1", steps=128, overrides=SMALL, run=tmp_path / "run")
+    with pytest.raises(prl.ConfigError, match="is done"):
+        prl.resume(run.path)
+    assert prl.resume(run.path, steps=256).scores is not None
+    assert rows(run.path / "progress.csv")[-1]["time/total_timesteps"] == "256"
+
+
+def test_a_run_has_one_writer(tmp_path: Path) -> None:
+    run = prl.train("ppo", "CartPole-v1", steps=128, overrides=SMALL, run=tmp_path / "run")
+    from pytorchrl.run_folder import RunFolder
+
+    with RunFolder(run.path).lock(), pytest.raises(prl.ConfigError, match="another process"):
+        prl.resume(run.path, steps=256)
