@@ -130,8 +130,8 @@ class TestSchema:
             ' Optional("names"): Seq(Str()), Optional("eps"): Float()})'
         )
         assert repr(Storage.schema) == (
-            "Map({'size': Int(), Optional(\"gamma\"): Float(), Optional(\"layers\"): NullNone() | Seq(Int()),"
-            " Optional(\"kind\"): Str(), Optional(\"extra\"): NullNone() | MapPattern(Str(), Float())})"
+            'Map({\'size\': Int(), Optional("gamma"): Float(), Optional("layers"): NullNone() | Seq(Int()),'
+            ' Optional("kind"): Str(), Optional("extra"): NullNone() | MapPattern(Str(), Float())})'
         )
 
     def test_works_with_strictyaml(self) -> None:

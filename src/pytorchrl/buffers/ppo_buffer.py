@@ -118,8 +118,7 @@ class PPOBuffer(Component):
         """
         if self.path_length == 0:
             return
-        last = (self.ptr - 1) % self.max_size
-        ended = action_obj is None or self.done_buf[last] == 1
+        ended = action_obj is None or self.done_buf[self.ptr - 1] == 1
         v_last = 0.0 if ended else row("action_obj.value", action_obj.value)[0]
 
         rows = (self.path_start_idx + np.arange(self.path_length)) % self.max_size

@@ -25,7 +25,7 @@ def allocate(size: int, *shapes: tuple[int, ...]) -> list[Floats]:
 
 def new_generator() -> np.random.Generator:
     """A generator of its own, seeded by a draw from numpy's global one: ``np.random.seed`` makes it repeatable."""
-    return np.random.default_rng()
+    return np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint32))
 
 
 def field(buffer_dict: Mapping[str, Any], name: str) -> Any:
