@@ -103,7 +103,9 @@ def test_a_run_that_was_killed_resumes_bit_for_bit(tmp_path: Path) -> None:
     steps = 40_960
     settings = {"steps": steps, "overrides": SMALL | {"run.checkpoint_every": 1024, "run.eval_every": 0}}
     prl.train("ppo", "CartPole-v1", run=tmp_path / "whole", **settings)
-    program = f"import pytorchrl as prl; prl.train('ppo', 'CartPole-v1', run={str(tmp_path / 'killed')!r}, **{settings!r})"
+    program = (
+        f"import pytorchrl as prl; prl.train('ppo', 'CartPole-v1', run={str(tmp_path / 'killed')!r}, **{settings!r})"
+    )
     child = subprocess.Popen([sys.executable, "-c", program])
     deadline = time.monotonic() + 60
     while len(checkpoints_in(tmp_path / "killed" / "checkpoints")) < 2:

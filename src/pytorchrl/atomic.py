@@ -10,7 +10,7 @@ from typing import Any
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` through a synced temporary file beside it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         write_synced(temporary, data)
         temporary.replace(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +21,9 @@ def write_checkpoint(folder: Path, steps: int, files: Mapping[str, bytes], best:
 
     Everything is written and synced under a hidden name first; one rename to a new name makes it visible.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    hidden = folder / f".writing-{os.getpid()}"
+    hidden = folder / ".writing"  # a run has one writer: what lies here is what a killed one left behind
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(hidden, ignore_errors=True)
         hidden.mkdir()
         for name, data in files.items():
@@ -41,13 +40,13 @@ def write_checkpoint(folder: Path, steps: int, files: Mapping[str, bytes], best:
         write_bytes(folder / "latest", path.name.encode())
         if best:
             write_bytes(folder / "best", path.name.encode())
+        _rotate(folder)
     except OSError as error:
         shutil.rmtree(hidden, ignore_errors=True)
         raise CheckpointError(
             f"{folder}: the checkpoint at {steps} steps could not be written ({error.strerror})",
             "Earlier checkpoints are whole. Free some space, or give another --run folder.",
         ) from error
-    _rotate(folder)
     return path
 
 
@@ -60,6 +59,8 @@ def _free_name(folder: Path, steps: int) -> Path:
 
 
 def _rotate(folder: Path) -> None:
+    for trash in folder.glob(".trash-*"):
+        shutil.rmtree(trash, ignore_errors=True)
     kept = {path.name for path in checkpoints_in(folder)[:KEPT]} | {pointer(folder, "best")}
     for path in checkpoints_in(folder):
         if path.name not in kept:
@@ -100,22 +101,32 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, bytes], list[str]]:
 
 def read_checkpoint(path: Path) -> dict[str, bytes]:
     """The files of one checkpoint, sizes and hashes checked."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
-        entries = manifest["files"]
-        names = list(entries)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: the manifest is missing or damaged") from error
     files = {}
-    for name in names:
-        if Path(name).name != name or (path / name).is_symlink():
-            raise CheckpointError(f"{path}: '{name}' is not a plain file name")
+    for name, (size, digest) in _entries(path).items():
+        if name in ("", "..") or "\0" in name or Path(name).name != name or (path / name).is_symlink():
+            raise CheckpointError(f"{path}: {name!r} is not a plain file name")
         try:
-            data = (path / name).read_bytes()
+            found = (path / name).stat().st_size
+            data = (path / name).read_bytes() if found == size else b""
         except OSError as error:
             raise CheckpointError(f"{path}: {name} cannot be read ({error.strerror})") from error
-        expected = entries[name]
-        if len(data) != expected["size"] or hashlib.sha256(data).hexdigest() != expected["sha256"]:
-            raise CheckpointError(f"{path}: {name} is damaged (size or hash differ from the manifest)")
+        if found != size or hashlib.sha256(data).hexdigest() != digest:
+            raise CheckpointError(f"{path}: {name} is damaged (its size or hash differs from the manifest)")
         files[name] = data
     return files
+
+
+def _entries(path: Path) -> dict[str, tuple[int, str]]:
+    """(size, sha256) of every file that the manifest names."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        version = manifest["format"]
+        entries = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: the manifest is missing or damaged") from error
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path}: written in format {version}, this version reads format {FORMAT_VERSION}",
+            "Use the version of pytorchrl that wrote it: status.json names it.",
+        )
+    return entries

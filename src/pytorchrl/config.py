@@ -69,7 +69,9 @@ def resolve(
     used = None
     if config is None or preset is not None:
         used = resolver.put_preset_below(preset)
-    return replace(resolver.resolve(), preset=used)
+    resolved = replace(resolver.resolve(), preset=used)
+    resolved.to_yaml()  # what no file can hold is refused before anything is written
+    return resolved
 
 
 def parse_override(text: str) -> tuple[str, Node]:

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TextIO
 
 BARS = "▁▂▃▄▅▆▇█"
 REFRESH_SECONDS = 0.2
+PANEL_WIDTH = 96
+CURVE_WIDTH = 64
 
 
 def say(text: str) -> None:
     """One line on standard output, at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    with _reader_may_leave(sys.stdout):
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
 
 
 def complain(text: str) -> None:
     """One line on standard error."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    with _reader_may_leave(sys.stderr):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _reader_may_leave(stream: TextIO) -> Iterator[None]:
+    """A closed pipe or terminal is no reason to stop: from then on the stream leads nowhere."""
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 class Display(Protocol):
@@ -39,7 +58,8 @@ def display(title: str, target_steps: int, quiet: bool) -> Display:
     """The live panel on a terminal, plain lines elsewhere."""
     if quiet:
         return Silence()
-    return Panel(title, target_steps) if sys.stdout.isatty() else Lines(target_steps)
+    live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return Panel(title, target_steps) if live else Lines(target_steps)
 
 
 class Silence:
@@ -72,9 +92,9 @@ class Lines:
             return
         self._next = now + 0.5
         say(
-            f"{steps:>12,.0f} steps  {steps / self.target_steps:>4.0%}  {figures['time/fps']:>8,.0f}/s"
-            f"  ETA {eta(figures, self.target_steps)}  return {shown(figures.get('rollout/ep_rew_mean'))}"
-            f"  length {shown(figures.get('rollout/ep_len_mean'))}"
+            f"{steps:>12,.0f} steps {percent(steps, self.target_steps):>4}  {figures['time/fps']:>7,.0f}/s"
+            f"  ETA {eta(figures, self.target_steps):<11} return {shown(figures.get('rollout/ep_rew_mean')):>9}"
+            f"  length {shown(figures.get('rollout/ep_len_mean')):>8}"
         )
 
     def close(self) -> None:
@@ -89,54 +109,73 @@ class Panel:
 
         self.title = title
         self.target_steps = target_steps
+        self._latest: dict[str, float] = {}
         self._curve: list[float] = []
         self._next = 0.0
         self._live = Live(auto_refresh=False)
-        self._live.start()
+        with _reader_may_leave(sys.stdout):
+            self._live.start()
 
     def say(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
+        with _reader_may_leave(sys.stdout):
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def update(self, figures: dict[str, float], row: bool) -> None:
+        self._latest |= figures  # losses come with log rows only, and stay until the next
         if row and "rollout/ep_rew_mean" in figures:
             self._curve.append(figures["rollout/ep_rew_mean"])
         now = time.monotonic()
         if now < self._next and figures["time/total_timesteps"] < self.target_steps:
             return
         self._next = now + REFRESH_SECONDS
-        self._live.update(self._render(figures), refresh=True)
+        with _reader_may_leave(sys.stdout):
+            self._live.update(self._render(self._latest), refresh=True)
 
     def _render(self, figures: dict[str, float]) -> Any:
         from rich.panel import Panel as Frame
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
         steps = figures["time/total_timesteps"]
+        done = f"{steps:,.0f} of {self.target_steps:,}  ({percent(steps, self.target_steps)})"
+        losses = {name[6:]: value for name, value in figures.items() if name.startswith("train/")}
+        updates = losses.pop("n_updates", 0.0)
         table = Table.grid(padding=(0, 2))
-        table.add_row("steps", f"{steps:,.0f} of {self.target_steps:,}  ({steps / self.target_steps:.0%})")
-        table.add_row("", ProgressBar(self.target_steps, min(steps, self.target_steps), width=48))
+        table.add_column(style="dim", min_width=10)
+        table.add_row("steps", done)
+        table.add_row("", ProgressBar(self.target_steps, min(steps, self.target_steps), width=CURVE_WIDTH))
         table.add_row("speed", f"{figures['time/fps']:,.0f} steps/s   ETA {eta(figures, self.target_steps)}")
         table.add_row("return", f"{shown(figures.get('rollout/ep_rew_mean'))}  (mean of the last 100 episodes)")
+        table.add_row("", sparkline(self._curve, CURVE_WIDTH))
         table.add_row("length", shown(figures.get("rollout/ep_len_mean")))
         if "eval/mean_reward" in figures:
             table.add_row("evaluation", shown(figures["eval/mean_reward"]))
-        table.add_row("curve", sparkline(self._curve, 48))
-        losses = {name[6:]: value for name, value in figures.items() if name.startswith("train/")}
+        table.add_row("updates", f"{updates:,.0f}")
         table.add_row("losses", "   ".join(f"{name} {value:.3g}" for name, value in losses.items()))
-        return Frame(table, title=self.title, title_align="left", expand=False)
+        width = min(self._live.console.width, PANEL_WIDTH)
+        return Frame(table, title=Text(self.title), title_align="left", width=width)
 
     def close(self) -> None:
-        self._live.stop()
+        with _reader_may_leave(sys.stdout):
+            self._live.stop()
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The values as a row of bars, thinned to ``width``."""
-    if not values:
+    """The values as a row of bars, thinned to ``width``; the last one is always there."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
         return ""
-    thinned = [values[i * len(values) // min(width, len(values))] for i in range(min(width, len(values)))]
+    count = min(width, len(finite))
+    thinned = [finite[-1 - i * len(finite) // count] for i in reversed(range(count))]
     low, high = min(thinned), max(thinned)
     span = (high - low) or 1.0
     return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in thinned)
+
+
+def percent(steps: float, target_steps: int) -> str:
+    """How much of a run is done; the last round may go beyond its target."""
+    return f"{min(steps / target_steps, 1.0):.0%}"
 
 
 def eta(figures: dict[str, float], target_steps: int) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import errno
+import io
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytorchrl.run_folder import CsvLog, RunFolder
+from pytorchrl.atomic import write_bytes
+from pytorchrl.run_folder import RunFolder
 
 LOG = logging.getLogger("pytorchrl")
 STEPS = "time/total_timesteps"
 
 # The columns that progress.csv always has; the algorithm's losses follow.
-COLUMNS = (
+PROGRESS = (
     STEPS,
     "time/time_elapsed",
     "time/fps",
@@ -25,62 +30,152 @@ COLUMNS = (
     "scheme/policy_lag",
     "scheme/gradient_asynchrony",
 )
+EPISODES = ("steps", "seconds", "return", "length")
+
+
+class GrowingFile:
+    """A file that only grows, without a buffer in between: what was written is there after a kill."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "it was removed")
+        if self._file.write(data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CsvLog:
+    """A CSV file that grows by whole lines: the given columns, then those that rows bring along."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path = path
+        self._columns = list(columns)
+        self._rows = 0
+        self._file: GrowingFile | None = None
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        new = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in self._columns]
+        if self._file is None or new:
+            self._open(new)
+        if rows:
+            self._append(self._text(rows))
+            self._rows += len(rows)
+
+    def _open(self, new: Sequence[str]) -> None:
+        """Open the file with its header; columns that come later are added to the rows that are there."""
+        self.close()
+        self._columns += new
+        if self._rows:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                earlier = list(csv.DictReader(file))
+            write_bytes(self.path, self._header() + self._text(earlier))
+        self._file = GrowingFile(self.path)
+        if not self._rows:
+            self._append(self._header())
+
+    def _append(self, data: bytes) -> None:
+        if self._file is not None:
+            self._file.write(data)
+
+    def _header(self) -> bytes:
+        return self._text([dict(zip(self._columns, self._columns, strict=True))])
+
+    def _text(self, rows: Sequence[Mapping[str, Any]]) -> bytes:
+        text = io.StringIO()
+        csv.DictWriter(text, self._columns, restval="", lineterminator="\n").writerows(rows)
+        return text.getvalue().encode()
+
+    def get_state(self) -> dict[str, Any]:
+        """How many rows there are."""
+        return {"rows": self._rows}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Cut the file behind as many rows, so that none is written twice."""
+        self._rows = state["rows"]
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        kept = lines[: self._rows + 1] if self._rows else []  # the header comes with the first row
+        write_bytes(self.path, b"".join(kept))
+        if kept:
+            self._columns = next(csv.reader([lines[0].decode()]))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class TensorBoardLog:
-    """Scalars in an events file."""
+    """Scalars in an events file of TensorBoard's."""
 
     def __init__(self, folder: Path) -> None:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        self._writer = EventFileWriter(str(folder))
+        self.path = folder / f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
         self._steps = 0
+        self._file: GrowingFile | None = None
 
     def write(self, row: Mapping[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         self._steps = int(row[STEPS])
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in row.items()]
-        self._writer.add_event(Event(step=self._steps, wall_time=time.time(), summary=Summary(value=values)))
+        self._add(step=self._steps, summary=Summary(value=values))
+
+    def _add(self, **fields: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        fresh = self._file is None
+        self._file = self._file or GrowingFile(self.path)
+        records = RecordWriter(self._file)
+        if fresh:
+            records.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        records.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
     def get_state(self) -> dict[str, Any]:
         return {"steps": self._steps}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Declare void what earlier files say of later steps."""
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import SessionLog
 
-        start = SessionLog(status=SessionLog.START)
         self._steps = state["steps"]
-        self._writer.add_event(Event(step=self._steps + 1, wall_time=time.time(), session_log=start))
+        self._add(step=self._steps + 1, session_log=SessionLog(status=SessionLog.START))
 
     def close(self) -> None:
-        self._writer.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def open_log(folder: RunFolder, loggers: Sequence[str]) -> RunLog:
     """The sinks of a run's folder."""
-    tensorboard = TensorBoardLog(folder.path) if "tensorboard" in loggers else None
-    return RunLog(CsvLog(folder.progress, COLUMNS), CsvLog(folder.episodes), tensorboard)
+    sinks: dict[str, CsvLog | TensorBoardLog] = {
+        "progress.csv": CsvLog(folder.progress, PROGRESS),
+        "episodes.csv": CsvLog(folder.episodes, EPISODES),
+    }
+    if "tensorboard" in loggers:
+        sinks["TensorBoard"] = TensorBoardLog(folder.path)
+    return RunLog(sinks)
 
 
 class RunLog:
     """Every sink of a run. A sink that fails is dropped with one warning; training goes on."""
 
-    def __init__(self, progress: CsvLog, episodes: CsvLog, tensorboard: TensorBoardLog | None) -> None:
-        self._sinks: dict[str, Any] = {"progress.csv": progress, "episodes.csv": episodes}
-        if tensorboard is not None:
-            self._sinks["TensorBoard"] = tensorboard
+    def __init__(self, sinks: Mapping[str, CsvLog | TensorBoardLog]) -> None:
+        self._sinks: dict[str, Any] = dict(sinks)
 
     def row(self, figures: Mapping[str, float]) -> None:
         """One log line."""
-        self._write("progress.csv", lambda log: log.write([figures]))
-        self._write("TensorBoard", lambda log: log.write(figures))
+        self._use("progress.csv", lambda log: log.write([figures]))
+        self._use("TensorBoard", lambda log: log.write(figures))
 
     def finished(self, episodes: Sequence[Mapping[str, Any]]) -> None:
         """Finished training episodes."""
-        self._write("episodes.csv", lambda log: log.write(episodes))
+        self._use("episodes.csv", lambda log: log.write(episodes))
 
     def get_state(self) -> dict[str, Any]:
         """Where every sink stands."""
@@ -88,19 +183,21 @@ class RunLog:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on from there: nothing is logged twice."""
-        for name, sink in self._sinks.items():
+        for name in list(self._sinks):
             if name in state:
-                sink.set_state(state[name])
+                self._use(name, lambda log: log.set_state(state[name]))  # noqa: B023
 
     def close(self) -> None:
-        for sink in self._sinks.values():
-            sink.close()
+        for name in list(self._sinks):
+            self._use(name, lambda log: log.close())
 
-    def _write(self, name: str, write: Callable[[Any], None]) -> None:
-        if name not in self._sinks:
+    def _use(self, name: str, use: Callable[[Any], None]) -> None:
+        sink = self._sinks.get(name)
+        if sink is None:
             return
         try:
-            write(self._sinks[name])
-        except OSError as error:
+            use(sink)
+        except (OSError, ImportError) as error:
             del self._sinks[name]
-            LOG.warning("%s cannot be written (%s); training goes on without it", name, error.strerror)
+            cause = error.strerror if isinstance(error, OSError) else error
+            LOG.warning("%s cannot be written (%s); training goes on without it", name, cause)

@@ -116,8 +116,8 @@ class Node:
 
     @classmethod
     def of(cls, value: Any) -> Node:
-        """The node of a plain Python value."""
-        if isinstance(value, Mapping):
+        """The node of a plain Python value; other mappings than dicts (a Dict space) are values of their own."""
+        if isinstance(value, dict):
             return cls({key: cls.of(item) for key, item in value.items()})
         if isinstance(value, (list, tuple)):
             return cls([cls.of(item) for item in value])

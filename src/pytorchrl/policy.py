@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from pytorchrl.atomic import write_bytes
 from pytorchrl.errors import CheckpointError
 from pytorchrl.registry import load_class
 
+# Elements of an observation or action; a damaged description must not ask for all the memory there is.
+LARGEST_SPACE = 10**8
 WEIGHTS, DESCRIPTION = "policy.safetensors", "policy.json"
 
 
@@ -115,7 +118,7 @@ def load_policy(path: str | Path) -> Policy:
             **info["actor"]["config"],
         )
         files = {WEIGHTS: (folder / WEIGHTS).read_bytes()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{folder}: the policy cannot be loaded: {error}") from error
     load_weights(actor, files)
     return Policy(actor, info, observation_space)
@@ -146,11 +149,15 @@ def _bounds_to_json(bounds: Array) -> float | str | list[float | str]:
 
 
 def space_from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
-    """The space again."""
+    """The space again; ``ValueError`` if it is larger than any environment's."""
     if value["type"] == "Discrete":
+        if value["n"] > LARGEST_SPACE:
+            raise ValueError(f"a space of {value['n']} elements")
         return spaces.Discrete(value["n"], start=value["start"])
     if value["type"] == "Box":
         dtype, shape = np.dtype(value["dtype"]), tuple(value["shape"])
+        if min(shape, default=0) < 0 or math.prod(shape) > LARGEST_SPACE:
+            raise ValueError(f"a space of shape {shape}")
         low, high = (
             np.broadcast_to(
                 np.asarray(value[name], np.float64).reshape(shape if isinstance(value[name], list) else ()), shape

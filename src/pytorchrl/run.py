@@ -144,6 +144,8 @@ def _plain(env_id: str) -> str:
 def evaluate(policy: Policy, num_episodes: int, seed: int = 0, env: EnvMaker | None = None) -> list[Episode]:
     """Deterministic episodes of a policy in its own environment, or in the one given."""
     try:
+        if env is None and ":" in policy.info["env"]:
+            raise ConfigError(f"'{policy.info['env']}' would import a module", "Give the environment yourself.")
         maker = env or partial(env_maker(policy.info["env"]), **policy.info["env_kwargs"])
     except ConfigError as error:
         raise CheckpointError(f"the policy's environment is not there: {error}") from error

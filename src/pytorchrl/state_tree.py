@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
@@ -30,18 +31,16 @@ def decode(structure: bytes, tensors: bytes) -> Any:
     """The state tree again; ``CheckpointError`` if the two parts do not belong together."""
     try:
         return _decode(json.loads(structure), load_safetensors(tensors))
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"the saved state is damaged: {error}") from error
 
 
 def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
         # Shared storage would be saved twice or refused: what is saved is a copy of its own.
-        tensors[path] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        return {_TENSOR: path}
+        return {_TENSOR: _add(tensors, path, value.detach().cpu().clone(memory_format=torch.contiguous_format))}
     if isinstance(value, np.ndarray):
-        tensors[path] = torch.from_numpy(np.array(value))
-        return {_ARRAY: path}
+        return {_ARRAY: _add(tensors, path, torch.from_numpy(np.array(value)))}
     if isinstance(value, Mapping):
         items = {key: _encode(item, f"{path}/{key}", tensors) for key, item in value.items()}
         plain = all(isinstance(key, str) and not key.startswith("$") for key in items)
@@ -55,6 +54,13 @@ def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{path}: a {type(value).__name__} has no place in a checkpoint")
+
+
+def _add(tensors: dict[str, Tensor], path: str, tensor: Tensor) -> str:
+    """Keep the tensor under a name that says where it belongs; the number keeps names apart."""
+    name = f"{len(tensors)}{path}"
+    tensors[name] = tensor
+    return name
 
 
 def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:

@@ -85,13 +85,15 @@ class Trainer:
         saved = "a resumed run continues exactly"
         if not scheme.can_save_envs:
             every = f"every {self.checkpoint_every:,} steps"
-            saved = f"this environment cannot be saved, so episodes are cut at checkpoints, {every}"
+            reason = scheme.envs.snapshot_support()
+            saved = f"episodes are cut at checkpoints, {every}, since the environment cannot be saved ({reason})"
+        N, envs = config.env.num_envs, scheme.envs
         return [
             f"{config.algorithm.name} on {config.env.id} for {config.run.steps:,} steps, seed {config.run.seed}"
             f" ({preset}). The run lies in {self.folder.path}",
-            f"{config.env.num_envs} environments; every {rows:,} steps {epochs * parts} updates"
-            f" ({epochs} epochs of {parts} mini-batches); device {self.device} ({self.device_reason}),"
-            f" {config.run.threads} thread{'s' if config.run.threads > 1 else ''}; {saved}.",
+            f"{N} environment{'s' if N > 1 else ''}, backend {envs.backend_name} ({envs.backend_reason}); {saved}.",
+            f"Every {rows:,} steps {epochs * parts} updates ({epochs} epochs of {parts} mini-batches); device"
+            f" {self.device} ({self.device_reason}), {config.run.threads} thread{'s' if config.run.threads > 1 else ''}.",
             *config.notes,
         ]
 

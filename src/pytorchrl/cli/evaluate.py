@@ -10,7 +10,7 @@ from pathlib import Path
 from pytorchrl.checkpoint import checkpoints_in, pointer, read_checkpoint
 from pytorchrl.cli.main import whole_number
 from pytorchrl.console import say
-from pytorchrl.errors import CheckpointError, ConfigError
+from pytorchrl.errors import ConfigError
 from pytorchrl.policy import load_policy
 from pytorchrl.run import evaluate
 
@@ -55,6 +55,6 @@ def find_checkpoint(folder: Path, wanted: str) -> Path:
     if not name and wanted == "latest" and known:
         name = known[0]
     if name not in known:
-        raise CheckpointError(f"{folder}: no checkpoint '{wanted}'", f"There are: {', '.join(known) or 'none'}.")
+        raise ConfigError(f"{folder}: no checkpoint '{wanted}'", f"There are: {', '.join(known) or 'none'}.")
     read_checkpoint(folder / name)
     return folder / name

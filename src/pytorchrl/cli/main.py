@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import io
+import re
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
-from pytorchrl.console import complain
+from pytorchrl.console import complain, say
 from pytorchrl.errors import ConfigError, RLError, suggestion
+from pytorchrl.parameters import LARGEST_SEED, Node, Parameter, Problems, Range, check
 
 EXIT_BAD_REQUEST = 2
+EXIT_INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, with the nearest known flag."""
+    """Raises what is wrong, instead of printing a usage and leaving."""
 
     def error(self, message: str) -> NoReturn:
-        prefix = "unrecognized arguments: "
-        if message.startswith(prefix):
-            name = message.removeprefix(prefix).split()[0].partition("=")[0]
-            known = [option for action in self._all_actions() for option in action.option_strings]
-            message = f"unknown argument '{name}'. {suggestion(name, known) if name.startswith('-') else ''}".strip()
-        complain(f"pytorchrl: {message}")
-        sys.exit(EXIT_BAD_REQUEST)
-
-    def _all_actions(self) -> list[argparse.Action]:
-        """Its own actions and those of its commands."""
-        actions = list(self._actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                actions += [inner for parser in action.choices.values() for inner in parser._actions]
-        return actions
+        choice = re.match(r"argument (COMMAND): invalid choice: '?([^']*)'?", message)
+        if choice:
+            raise ConfigError(f"unknown command '{choice[2]}'", suggestion(choice[2], MODULES))
+        raise ConfigError(message, f"`{self.prog} --help` shows what it takes.")
 
 
 def build_parser() -> Parser:
@@ -46,7 +39,7 @@ def build_parser() -> Parser:
         allow_abbrev=False,
         add_help=False,
         usage="pytorchrl train ALGO ENV [options]",
-        epilog="`pytorchrl train ALGO --help` lists every parameter that --set takes.",
+        epilog="`pytorchrl train ALGO [ENV] --help` lists every parameter that --set takes, with its value.",
     )
     train.add_argument("algorithm", nargs="?", metavar="ALGO", help="algorithm, in any case: ppo, …")
     train.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id, or module:Env-v0")
@@ -54,7 +47,7 @@ def build_parser() -> Parser:
     for flag, (_, metavar, text) in RUN_FLAGS.items():
         train.add_argument(flag, metavar=metavar, help=text)
     train.add_argument("--config", metavar="FILE", help="a configuration file, such as a run's config.yaml")
-    train.add_argument("--preset", metavar="NAME", help="a preset of the zoo, or none")
+    train.add_argument("--preset", metavar="NAME", help="a preset of `pytorchrl list presets`, or none")
     train.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="any parameter, by path")
     train.add_argument("--run", metavar="DIR", help="the run's folder")
     train.add_argument("--quiet", action="store_true", help="show nothing")
@@ -102,22 +95,8 @@ MODULES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    parser = build_parser()
-    options = parser.parse_args(arguments)
-    if options.version:
-        from pytorchrl import __version__
-        from pytorchrl.console import say
-
-        say(f"pytorchrl {__version__}")
-        return 0
-    if options.command is None:
-        parser.print_help()
-        return 0
-    import importlib
-
     try:
-        command: Any = importlib.import_module(MODULES[options.command])
-        return int(command.run(options, parser))
+        return run_command(build_parser(), arguments)
     except RLError as error:
         if error.exit_code != EXIT_BAD_REQUEST and error.__cause__ is not None:
             import traceback
@@ -125,15 +104,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
             complain("".join(traceback.format_exception(error.__cause__)).rstrip())
         complain(f"pytorchrl: {error}")
         return error.exit_code
+    except KeyboardInterrupt:
+        complain("pytorchrl: interrupted")
+        return EXIT_INTERRUPTED
+
+
+def run_command(parser: Parser, arguments: Sequence[str] | None) -> int:
+    """Parse, import the command's module, and call it."""
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        near = suggestion(name, flags_of(parser, options.command)) if name.startswith("-") else ""
+        raise ConfigError(f"unknown argument '{name}'", near)
+    if options.version:
+        from pytorchrl import __version__
+
+        say(f"pytorchrl {__version__}")
+        return 0
+    if options.command is None:
+        say(parser.format_help().rstrip())
+        return 0
+    import importlib
+
+    command: Any = importlib.import_module(MODULES[options.command])
+    return int(command.run(options, parser))
+
+
+def command_parser(parser: Parser, command: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = commands.choices[command]
+    return found
+
+
+def flags_of(parser: Parser, command: str | None) -> list[str]:
+    """The flags of the program or of one of its commands."""
+    actions = (parser if command is None else command_parser(parser, command))._actions
+    return [option for action in actions for option in action.option_strings]
 
 
 def whole_number(text: str, flag: str, low: int = 0) -> int:
     """A flag's number; ``ConfigError`` names the flag."""
-    if not text.replace("_", "").isdecimal() or int(text) < low:
-        raise ConfigError(f"{flag}: expected a whole number of at least {low}, got '{text}'")
-    return int(text)
+    problems = Problems()
+    parameter = Parameter(flag, Annotated[int, Range(low, LARGEST_SEED)], None, "")
+    number = check(Node(text, text=True), parameter, flag, problems)
+    problems.raise_any()
+    return int(number)
 
 
 def entry_point() -> NoReturn:
     """The installed program."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a letter is no reason to stop
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())

@@ -24,6 +24,7 @@ class SumTree:
         self.capacity = capacity
         self._depth = (capacity - 1).bit_length()
         self._first_leaf = 1 << self._depth  # leaves beyond the capacity stay 0 and are never found
+        self._skipped = min(self._depth, 12)  # upper levels that a query passes at once
         self._nodes = np.zeros(2 * self._first_leaf)
 
     @property
@@ -40,9 +41,14 @@ class SumTree:
         if not np.all((values >= 0) & np.isfinite(values)):
             raise ValueError("priorities must be finite and at least 0")
         self._nodes[nodes] = values
-        for _ in range(self._depth):
-            nodes = nodes >> 1
-            self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
+        for depth in reversed(range(self._depth)):
+            if 1 << depth > 2 * nodes.size:
+                nodes = nodes >> 1
+                self._nodes[nodes] = self._nodes.take(2 * nodes) + self._nodes.take(2 * nodes + 1)
+            else:  # a level as small as that is quicker done whole
+                first = 1 << depth
+                below = self._nodes[2 * first : 4 * first]
+                np.add(below[::2], below[1::2], out=self._nodes[first : 2 * first])
 
     def query(self, x: npt.ArrayLike) -> Indices:
         """First leaf whose cumulative sum exceeds x, for each x ≥ 0 `[B]`; from the total on, the last positive leaf.
@@ -54,14 +60,37 @@ class SumTree:
             raise ValueError("a cumulative sum to look for must be at least 0")
         if self.total == 0:
             raise ValueError("every priority is 0")
-        nodes = np.ones(x.shape, dtype=np.int64)
-        for _ in range(self._depth):
+        nodes, x = self._start(x)
+        for _ in range(self._depth - self._skipped):
             nodes = 2 * nodes
-            left = self._nodes[nodes]
-            right = (x >= left) & (self._nodes[nodes + 1] > 0)
-            x = np.where(right, x - left, x)
+            left = self._nodes.take(nodes)
+            right = (x >= left) & (self._nodes.take(nodes + 1) > 0)
+            x = x - left * right
             nodes = nodes + right
         return nodes - self._first_leaf
+
+    def _start(self, x: Values) -> tuple[Indices, Values]:
+        """The nodes where the descents begin, and what is left of x there.
+
+        The upper levels are passed at once: one cumulative sum over a level of the tree and a search in it cost as much
+        as two steps down.
+        """
+        first = 1 << self._skipped
+        sums = np.cumsum(self._nodes[first : 2 * first])
+        # x from the sum on falls into the last positive node: its cumulative sum is the first that equals the whole.
+        found = np.minimum(np.searchsorted(sums, x, side="right"), np.searchsorted(sums, sums[-1]))
+        return found + first, np.maximum(x - np.where(found > 0, sums[found - 1], 0.0), 0.0)
+
+    def prefix(self, index: int) -> float:
+        """The sum of the leaves before ``index``."""
+        if index >= self.capacity:
+            return self.total
+        node, total = index + self._first_leaf, 0.0
+        while node > 1:
+            if node & 1:
+                total += float(self._nodes[node - 1])
+            node >>= 1
+        return total
 
     def get_state(self) -> dict[str, Tensor]:
         """The leaves only; the rest follows from them."""

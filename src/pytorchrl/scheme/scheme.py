@@ -116,7 +116,7 @@ class Scheme:
     @property
     def can_save_envs(self) -> bool:
         """Whether the training environments can be saved and put back in the middle of an episode."""
-        return self.envs.get_state() is not None
+        return self.envs.snapshot_support() is None
 
     def get_state(self, number: int = 0) -> dict[str, Any]:
         """Everything that the next round depends on, but the actor's weights: they travel with the policy.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
+from pytorchrl.agent.actors.normalization import make_normalizer
+from pytorchrl.agent.actors.restart import start_from
 from pytorchrl.component import Component
 from pytorchrl.seeding import own_generator
 from pytorchrl.tree import Tree
+
+Rhs = dict[str, Tensor]
 
 
 class Actor(nn.Module, Component):
@@ -23,6 +28,12 @@ class Actor(nn.Module, Component):
         input_space: the observation space, as ``VecEnv.create_factory`` returns it.
         action_space: the action space, likewise.
         algorithm_name: the algorithm that the actor will serve.
+        restart_model: folder or safetensors file of a policy whose weights to start from.
+        recurrent_net: name or class of the memory network; null for none.
+        recurrent_net_kwargs: its parameters.
+        normalize_observations: whether float vectors are brought to mean 0 and variance 1 by running moments.
+        policy_gain: scale of the orthogonal initialization of the policy's last layer.
+        value_gain: likewise, of the last layer of values or scores.
     """
 
     factory_arguments = ("device",)
@@ -34,6 +45,7 @@ class Actor(nn.Module, Component):
         input_space: gym.Space[Any],
         action_space: gym.Space[Any],
         algorithm_name: str,
+        normalize_observations: bool = False,
     ) -> None:
         super().__init__()
         self.device = torch.device(device)
@@ -41,16 +53,49 @@ class Actor(nn.Module, Component):
         self.action_space = action_space
         self.algorithm_name = algorithm_name
         self.generator = own_generator()
+        self.normalizer = make_normalizer(input_space) if normalize_observations else None
+
+    def _ready(self, restart_model: str | None) -> None:
+        """The end of every constructor: all networks are there."""
+        if restart_model is not None:
+            start_from(self, restart_model)
+        self.to(self.device)
 
     @property
     def is_recurrent(self) -> bool:
         """Whether hidden states carry information from step to step."""
         return False
 
-    def initial_rhs(self, num_envs: int) -> dict[str, Tensor]:
+    def initial_rhs(self, num_envs: int) -> Rhs:
         """Hidden states at the start of an episode; feed-forward networks have a column of zeros."""
         return {"policy": torch.zeros(num_envs, 1, device=self.device)}
 
-    def get_value(self, obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> dict[str, Any]:
+    def normalized(self, obs: Tree) -> Tree:
+        """Observations as the networks read them."""
+        return obs if self.normalizer is None else self.normalizer(obs)  # type: ignore[no-any-return]
+
+    def update_normalizer(self, obs: Tree) -> None:
+        """Learn the moments of observations ``[…, *shape]``; nothing to do if they are not normalized.
+
+        To be called after learning, with what was learned from: moments that move in between would turn old
+        log-probabilities into those of another policy.
+        """
+        if self.normalizer is not None:
+            self.normalizer.update(obs)  # type: ignore[operator]
+
+    def get_action(
+        self, obs: Tree, rhs: Rhs, done: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, Rhs, Tensor, Any]:
+        """(action, clipped_action, logp, rhs, entropy, dist); the clipped action is the one to execute."""
+        raise TypeError(f"{type(self).__name__} has no policy")
+
+    def get_value(self, obs: Tree, rhs: Rhs, done: Tensor) -> dict[str, Any]:
         """``{"value_net1": [B, 1], …, "rhs": …}`` of an actor that has value networks."""
         raise TypeError(f"{type(self).__name__} has no value networks")
+
+    def get_state(self) -> dict[str, Any]:
+        """What acting depends on beside the weights: random streams, and noise that remembers."""
+        return {"generator": self.generator.get_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.generator.set_state(state["generator"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pytorchrl.agent.env.serial import SerialEnvs
-from pytorchrl.errors import ConfigError
+from pytorchrl.agent.env.choice import DEADLINE, EnvFunction, Places, check_backend, choose, make_backend
+from pytorchrl.agent.env.formats import Array, Rows
+from pytorchrl.errors import CheckpointError, ConfigError
 from pytorchrl.keys import OBS2, TERMINAL
 from pytorchrl.tree import Tree
-
-EnvMaker = Callable[..., "gym.Env[Any, Any]"]
 
 
 class Episode(NamedTuple):
@@ -33,33 +31,41 @@ class VecEnv:
 
     Parameters
         env_fn: makes one environment; receives ``env_kwargs`` and those of index_col_worker, index_grad_worker,
-            index_env and mode that it names.
+            index_env and mode that it names. For backend "vector" it may make a vector environment of ``num_envs``.
         num_envs: N.
         device: where the tensors go.
+        backend: what runs them: sync (this process), async (worker processes), vector (a Gymnasium vector
+            environment) or envpool.
+        workers: processes of the async backend; by default one per core, at most N.
+        deadline: seconds that any call into a worker process may take; 0 waits for ever.
 
-    Tensors: observations ``[N, *shape]``; rewards, dones ``[N, 1]`` float32. ``step`` returns the observation to act on
-    next, after the reset of an ended episode; ``info[OBS2]`` holds the true successors, ``info[TERMINAL]`` which
-    transitions ended the MDP, ``info["episodes"]`` the finished episodes.
+    Tensors: observations ``[N, *shape]``, or dicts of such; rewards, dones ``[N, 1]`` float32. ``step`` returns the
+    observation to act on next, after the reset of an ended episode; ``info[OBS2]`` holds the true successors,
+    ``info[TERMINAL]`` which transitions ended the MDP, ``info["episodes"]`` the finished episodes.
     """
 
     def __init__(
         self,
-        env_fn: EnvMaker,
+        env_fn: EnvFunction,
         num_envs: int,
         device: torch.device | str = "cpu",
         env_kwargs: Mapping[str, Any] | None = None,
         index_col_worker: int = 1,
         index_grad_worker: int = 1,
         mode: str = "train",
+        *,
+        backend: str = "sync",
+        workers: int | None = None,
+        deadline: float = DEADLINE,
+        backend_reason: str = "as asked",
     ) -> None:
         self.num_envs = num_envs
         self.env_kwargs = dict(env_kwargs or {})
         self.device = torch.device(device)
-        places = {"index_col_worker": index_col_worker, "index_grad_worker": index_grad_worker, "mode": mode}
-        makers = [
-            partial(env_fn, **self.env_kwargs, **_named_by(env_fn, places | {"index_env": i})) for i in range(num_envs)
-        ]
-        self.backend = SerialEnvs(makers, _name_of(env_fn))
+        self.backend_name = check_backend(backend)
+        self.backend_reason = backend_reason
+        places = Places(index_col_worker, index_grad_worker, mode)
+        self.backend = make_backend(backend, env_fn, self.env_kwargs, num_envs, places, workers, deadline)
         self.observation_space = self.backend.observations.space
         self.action_space = self.backend.actions.space
         self._returns = np.zeros(num_envs)
@@ -67,26 +73,47 @@ class VecEnv:
 
     @classmethod
     def create_factory(
-        cls, env_fn: EnvMaker, env_kwargs: Mapping[str, Any] | None = None, vec_env_size: int = 1
+        cls,
+        env_fn: EnvFunction,
+        env_kwargs: Mapping[str, Any] | None = None,
+        vec_env_size: int = 1,
+        *,
+        backend: str = "auto",
+        workers: int | None = None,
+        deadline: float = DEADLINE,
     ) -> tuple[Callable[..., VecEnv], gym.Space[Any], gym.Space[Any]]:
         """(make_vec_env, action_space, observation_space); make_vec_env(device, index_col_worker=1,
-        index_grad_worker=1, mode="train") builds the vector where it is needed."""
+        index_grad_worker=1, mode="train") builds the vector where it is needed.
+
+        Backend "auto" times a few steps of one environment and takes processes if they pay off.
+        """
         if isinstance(vec_env_size, bool) or vec_env_size < 1:
             raise ConfigError(f"vec_env_size: expected at least 1, got {vec_env_size}")
-        probe = cls(env_fn, 1, env_kwargs=env_kwargs)
+        chosen, reason = backend, "as asked"
+        if backend == "auto":
+            chosen, reason = choose(env_fn, dict(env_kwargs or {}), vec_env_size)
+        options: dict[str, Any] = {
+            "backend": chosen,
+            "backend_reason": reason,
+            "workers": workers,
+            "deadline": deadline,
+        }
+        probe = cls(env_fn, 1, env_kwargs=env_kwargs, **options)
         spaces = probe.action_space, probe.observation_space
         probe.close()
-        return partial(_make_vec_env, cls, env_fn, dict(env_kwargs or {}), vec_env_size), *spaces
+        return partial(_make_vec_env, cls, env_fn, dict(env_kwargs or {}), vec_env_size, options), *spaces
 
     def reset(self, seeds: Sequence[int] | None = None) -> Tree:
         """Start a new episode everywhere, with one seed per environment if given."""
+        if seeds is not None and len(seeds) != self.num_envs:
+            raise ConfigError(f"seeds: expected {self.num_envs}, got {len(seeds)}")
         self._returns[:], self._lengths[:] = 0, 0
-        return self._tensor(self.backend.reset(seeds if seeds is not None else [None] * self.num_envs))
+        return self._tree(self.backend.reset(seeds if seeds is not None else [None] * self.num_envs))
 
     def reset_single_env(self, i: int) -> Tree:
         """Start a new episode in environment ``i`` alone; returns that row."""
         self._returns[i], self._lengths[i] = 0, 0
-        return self._tensor(self.backend.reset_single(i))
+        return self._tree([rows[i] for rows in self.backend.reset_single(i)])
 
     def step(self, action: Tensor, active: Tensor | None = None) -> tuple[Tree, Tensor, Tensor, dict[str, Any]]:
         """(obs, reward, done, info) of one step; environments that are not ``active`` ``[N]`` stand still."""
@@ -94,59 +121,67 @@ class VecEnv:
         step = self.backend.step(action.cpu().numpy(), mask)
         self._returns += step.reward
         self._lengths += 1 if mask is None else mask
-        done = step.terminated | step.truncated
-        observation = self._tensor(step.observation)
-        ended = bool(done.any())
+        observation = self._tree(step.observation)
+        reward = self._column(step.reward)
+        if step.successor is step.observation:
+            nothing = self._column(np.zeros(self.num_envs, np.float32))
+            return observation, reward, nothing, {OBS2: observation, TERMINAL: nothing, "episodes": []}
         info = {
-            OBS2: self._tensor(step.successor) if ended else observation,
-            TERMINAL: self._column(step.terminated),
-            "episodes": self._finished(done) if ended else [],
+            OBS2: self._tree(step.successor),
+            TERMINAL: self._column(step.terminated.astype(np.float32)),
+            "episodes": self._finished(step.over, step.scores),
         }
-        return observation, self._column(step.reward), self._column(done), info
+        return observation, reward, self._column((step.terminated | step.truncated).astype(np.float32)), info
+
+    def snapshot_support(self) -> str | None:
+        """None if the environments can be saved in the middle of an episode, else the reason why not."""
+        return self.backend.snapshot_support()
 
     def get_state(self) -> dict[str, Any] | None:
-        """Everything that the environments are; None if they cannot be saved."""
-        return None
+        """Everything that the environments are, open episodes included; None if they cannot be saved."""
+        if self.snapshot_support() is not None:
+            return None
+        return {"envs": self.backend.get_state(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Put every environment back where it was saved."""
+    def set_state(self, state: Mapping[str, Any]) -> Tree:
+        """Put every environment back where it was saved; returns the observation to act on."""
+        reason = self.snapshot_support()
+        if reason is not None or len(state["envs"]) != self.num_envs:
+            reason = reason or f"{len(state['envs'])} were saved, and there are {self.num_envs}"
+            raise CheckpointError(f"the environments cannot be restored: {reason}")
+        self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        return self._tree(self.backend.set_state(state["envs"]))
 
     def close(self) -> None:
+        """Close every environment and process; may be called more than once."""
         self.backend.close()
 
-    def _finished(self, done: Any) -> list[Episode]:
-        episodes = [Episode(int(i), float(self._returns[i]), int(self._lengths[i])) for i in np.flatnonzero(done)]
-        self._returns[done], self._lengths[done] = 0, 0
+    def _finished(self, over: Array, scores: Mapping[int, tuple[float, int]]) -> list[Episode]:
+        episodes = []
+        for i in np.flatnonzero(over).tolist():
+            ret, length = scores.get(i, (float(self._returns[i]), int(self._lengths[i])))
+            episodes.append(Episode(i, ret, length))
+        self._returns[over], self._lengths[over] = 0, 0
         return episodes
 
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+    def _tree(self, rows: Rows) -> Tree:
+        tensors = [torch.from_numpy(array).to(self.device) for array in rows]
+        return self.backend.observations.tree(tensors)
 
-    def _column(self, array: Any) -> Tensor:
-        return torch.from_numpy(array.astype(np.float32)[:, None]).to(self.device)
+    def _column(self, array: Array) -> Tensor:
+        return torch.from_numpy(array[:, None]).to(self.device)
 
 
 def _make_vec_env(
     cls: type[VecEnv],
-    env_fn: EnvMaker,
+    env_fn: EnvFunction,
     env_kwargs: Mapping[str, Any],
     size: int,
+    options: Mapping[str, Any],
     device: torch.device | str,
     index_col_worker: int = 1,
     index_grad_worker: int = 1,
     mode: str = "train",
     num_envs: int | None = None,
 ) -> VecEnv:
-    return cls(env_fn, num_envs or size, device, env_kwargs, index_col_worker, index_grad_worker, mode)
-
-
-def _named_by(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the offered arguments that the function names itself."""
-    names = inspect.signature(function).parameters
-    return {name: value for name, value in offered.items() if name in names}
-
-
-def _name_of(env_fn: EnvMaker) -> str:
-    if isinstance(env_fn, partial):
-        return str(env_fn.args[0]) if env_fn.args else _name_of(env_fn.func)
-    return getattr(env_fn, "__name__", type(env_fn).__name__)
+    return cls(env_fn, num_envs or size, device, env_kwargs, index_col_worker, index_grad_worker, mode, **options)

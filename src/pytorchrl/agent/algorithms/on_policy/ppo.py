@@ -68,7 +68,7 @@ class PPO(Algorithm):
         self.lr, self.eps = lr, eps
         self.optimizers = [Adam(actor.parameters(), lr=lr, eps=eps, fused=True)]
 
-    @torch.inference_mode()
+    @torch.no_grad()  # as quick as inference mode here, and its tensors may meet autograd later
     def acting_step(
         self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
