@@ -70,6 +70,8 @@ class Component:
     """
 
     factory_defaults: ClassVar[dict[str, Any]] = {}
+    # The order of the factory's own parameters, where it is not the constructor's.
+    factory_order: ClassVar[tuple[str, ...]] = ()
     # What a factory of this role is called with, in this order.
     factory_arguments: ClassVar[tuple[str, ...]] = ()
     # Parameters that the constructor builds from, and that cannot be changed afterwards.
@@ -93,7 +95,10 @@ class Component:
 
         # Editors and `inspect` see the parameters and defaults of the factory's own table.
         parameters = [inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)]
-        for name, parameter in inspect.signature(cls).parameters.items():
+        declared = inspect.signature(cls).parameters
+        ordered = [name for name in cls.factory_order if name in declared]
+        for name in dict.fromkeys([*ordered, *declared]):
+            parameter = declared[name]
             if name not in INJECTED:
                 parameters.append(parameter.replace(default=cls.factory_defaults.get(name, parameter.default)))
         create_factory.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

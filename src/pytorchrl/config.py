@@ -182,7 +182,7 @@ class _Resolver:
         try:
             env_id = _name(node)
             if layer.source:
-                _check_env_id(env_id)
+                check_env_id(env_id)
         except ConfigError as error:
             layer.problems.add(error.what, error.fix, "env.id", node.line)
             return None
@@ -263,9 +263,10 @@ class _Resolver:
         elif homes:
             problems.add(f"'{name}' could be {' or '.join(f'{home}.{name}' for home in homes)}")
         elif len(self.names) == len(NAMES):
-            paths = [f"{section}.{key}" for section, parameters in self.parameters.items() for key in parameters]
-            near = suggestion(name, [path.partition(".")[2] for path in paths] + [*SECTIONS, *ALIASES, *paths])
-            problems.add(f"unknown name '{name}'", near, line=node.line)
+            paths = [(section, key) for section, parameters in self.parameters.items() for key in parameters]
+            near = suggestion(name, [*SECTIONS, *ALIASES, *map(".".join, paths), *(key for _, key in paths)])
+            known = near if near.startswith("Did") else "`pytorchrl train ALGO --help` lists what there is."
+            problems.add(f"unknown name '{name}'", known, line=node.line)
 
     def read_alias(self, name: str, alias: Alias, node: Node, problems: Problems) -> None:
         section, _, target = alias.path.partition(".")
@@ -287,7 +288,7 @@ class _Resolver:
             try:
                 value = convert(node, parameters[target].annotation)
             except MismatchError as mismatch:
-                problems.add(f"{mismatch}, got {node.shown()}", path=name, line=node.line)
+                problems.add(f"{mismatch}, got {(mismatch.got or node).shown()}", path=name, line=node.line)
                 return
             self.values[section][target] = value if alias.convert is None else alias.convert(value)
         self.note(f"{name} is {' and '.join(f'{section}.{target}' for target in targets)} here{alias.note}.")
@@ -350,14 +351,12 @@ def _name(node: Node) -> str:
     return node.value
 
 
-def _check_env_id(env_id: str) -> None:
-    """``ConfigError`` if a file may not name this environment, or if there is none such."""
+def check_env_id(env_id: str) -> None:
+    """``ConfigError`` if a file must not name this environment, or if there is none such."""
     from pytorchrl.envs.gymnasium import env_maker
 
     if ":" in env_id:
-        raise ConfigError(
-            f"'{env_id}' would import a module", "Name the environment on the command line, where it is yours to trust."
-        )
+        raise ConfigError(f"'{env_id}' would import a module", "If you trust it, name the environment yourself.")
     env_maker(env_id)
 
 

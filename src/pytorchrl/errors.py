@@ -75,7 +75,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """The sentence that names the nearest known name, or all of them when there are few."""
     names = sorted(known)
     folded = {candidate.lower(): candidate for candidate in names}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    word = name.lower()
+    near = difflib.get_close_matches(word, folded, n=1, cutoff=0.6)
+    if not near and len(word) > 1:
+        near = [candidate for candidate in folded if len(candidate) > 1 and word.startswith(candidate)]
+        near += [candidate for candidate in folded if candidate.startswith(word)]
     if near:
         return f"Did you mean '{folded[near[0]]}'?"
     if not names:

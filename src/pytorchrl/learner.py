@@ -49,8 +49,7 @@ class Learner:
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         self.last_round: Round | None = None
         self.last_evaluation: list[Episode] = []
-        values = {name: parameter for name, parameter in vars(scheme.algorithm).items() if name in (anneal or {})}
-        self._anneal = {name: (float(values[name]), end) for name, end in (anneal or {}).items()}
+        self._anneal = {name: (float(getattr(scheme.algorithm, name)), end) for name, end in (anneal or {}).items()}
         self._started = time.monotonic()
         self._closed = False
 

@@ -161,7 +161,11 @@ class Problems:
 
 
 class MismatchError(Exception):
-    """What a value should have been; turned into a sentence with its place by ``check``."""
+    """What a value should have been, and which one if it is part of another; ``check`` makes a sentence of it."""
+
+    def __init__(self, expected: str, got: Node | None = None) -> None:
+        super().__init__(expected)
+        self.got = got
 
 
 def check(node: Node, parameter: Parameter, path: str, problems: Problems) -> Any:
@@ -169,7 +173,8 @@ def check(node: Node, parameter: Parameter, path: str, problems: Problems) -> An
     try:
         return convert(node, parameter.annotation)
     except MismatchError as mismatch:
-        problems.add(f"{mismatch}, got {node.shown()}", path=path, line=node.line)
+        got = mismatch.got or node
+        problems.add(f"{mismatch}, got {got.shown()}", path=path, line=got.line)
         return None
 
 
@@ -208,16 +213,17 @@ def convert(node: Node, annotation: Any) -> Any:
         if node.value in arguments:
             return node.value
         near = suggestion(str(node.value), [str(choice) for choice in arguments])
-        raise MismatchError(f"expected one of {', '.join(map(str, arguments))} ({near})")
+        hint = f" ({near})" if near.startswith("Did") else ""  # else it would list them all again
+        raise MismatchError(f"expected one of {', '.join(map(str, arguments))}{hint}")
     if origin in (list, tuple, Sequence):
         if not isinstance(node.value, list):
             raise MismatchError(f"expected {describe_type(annotation)}")
-        items = [convert(item, arguments[0]) for item in node.value]
+        items = [_convert_part(item, arguments[0]) for item in node.value]
         return tuple(items) if origin is tuple else items
     if origin in (dict, Mapping):
         if not isinstance(node.value, dict):
             raise MismatchError(f"expected {describe_type(annotation)}")
-        return {key: convert(item, arguments[1]) for key, item in node.value.items()}
+        return {key: _convert_part(item, arguments[1]) for key, item in node.value.items()}
     if annotation in _SCALARS:
         return _SCALARS[annotation](node)
     if annotation is Any:
@@ -225,6 +231,13 @@ def convert(node: Node, annotation: Any) -> Any:
     if node.text or isinstance(node.value, (dict, list)):
         raise MismatchError(f"expected {describe_type(annotation)}, which can only be given from Python")
     return node.value
+
+
+def _convert_part(node: Node, annotation: Any) -> Any:
+    try:
+        return convert(node, annotation)
+    except MismatchError as mismatch:
+        raise MismatchError(str(mismatch), mismatch.got or node) from None
 
 
 def _natural(node: Node) -> Any:

@@ -15,13 +15,14 @@ from gymnasium import spaces
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
-from torch import Tensor
 
 from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.env.actions import ActionFormat
 from pytorchrl.agent.env.formats import Array, ObservationFormat
 from pytorchrl.atomic import write_bytes
 from pytorchrl.errors import CheckpointError
 from pytorchrl.registry import load_class
+from pytorchrl.tree import Tree
 
 # Elements of an observation or action; a damaged description must not ask for all the memory there is.
 LARGEST_SPACE = 10**8
@@ -41,40 +42,38 @@ class Policy:
         self.actor = actor.eval()
         self.info = dict(info)
         self.format = ObservationFormat(observation_space)
+        self.actions = ActionFormat(actor.action_space)
 
-    def predict(self, obs: Any, state: Any = None, deterministic: bool = True) -> tuple[Any, Any]:
-        """(action, state) for one observation or for a batch of them; ``state`` goes into the next call."""
-        rows, single = self._rows(obs)
-        rhs = self.actor.initial_rhs(len(rows)) if state is None else state
+    def predict(self, obs: Any, state: Any = None, deterministic: bool = True, *, done: Any = None) -> tuple[Any, Any]:
+        """(action, state) for one observation or for a batch of them; ``state`` goes into the next call.
+
+        A policy with a memory forgets where ``done`` is true: there ``obs`` is the first of an episode.
+        """
+        rows, count, single = self._rows(obs)
+        rhs = self.actor.initial_rhs(count) if state is None else state
+        begins = torch.zeros(count, 1) if done is None else torch.as_tensor(done, dtype=torch.float32).reshape(count, 1)
         with torch.inference_mode():
-            _, action, _, rhs, *_ = self.actor.get_action(rows, rhs, self._not_done(rows), deterministic)  # type: ignore[operator]
-        actions = self._actions(action.numpy())
+            _, action, _, rhs, *_ = self.actor.get_action(rows, rhs, begins, deterministic)
+        actions = self.actions.batch(action.numpy())
         return (actions[0] if single else actions), rhs
 
     def value(self, obs: Any) -> Any:
         """V(s) of one observation, or of each in a batch."""
-        rows, single = self._rows(obs)
+        rows, count, single = self._rows(obs)
         with torch.inference_mode():
-            predicted = self.actor.get_value(rows, self.actor.initial_rhs(len(rows)), self._not_done(rows))
+            predicted = self.actor.get_value(rows, self.actor.initial_rhs(count), torch.zeros(count, 1))
         values = predicted["value_net1"].squeeze(1).numpy()
         return float(values[0]) if single else values
 
-    def _rows(self, obs: Any) -> tuple[Tensor, bool]:
-        single = np.shape(obs) == (self.format.source.shape or ())
-        batch = [obs] if single else list(obs)
-        rows = self.format.empty(len(batch))
-        for i, observation in enumerate(batch):
-            self.format.write(rows, i, observation)
-        return torch.from_numpy(rows), single
-
-    def _not_done(self, rows: Tensor) -> Tensor:
-        return torch.zeros(len(rows), 1)
-
-    def _actions(self, actions: Array) -> Array:
-        space = self.actor.action_space
-        if isinstance(space, spaces.Discrete):
-            return actions.reshape(-1) + int(space.start)
-        return actions.reshape(len(actions), *space.shape).astype(space.dtype)  # type: ignore[misc]
+    def _rows(self, obs: Any) -> tuple[Tree, int, bool]:
+        """(observations as networks take them, how many, whether it was a single one)."""
+        single = self.format.is_single(obs)
+        if single:
+            rows = self.format.empty(1)
+            self.format.write(rows, 0, obs)
+        else:
+            rows = self.format.batch(obs)
+        return self.format.tree([torch.from_numpy(part) for part in rows]), len(rows[0]), single
 
     def files(self) -> dict[str, bytes]:
         """Weights as safetensors, the rest as JSON."""
@@ -89,7 +88,17 @@ def policy_files(actor: Actor, info: Mapping[str, Any], observation_space: gym.S
         "action_space": space_to_json(actor.action_space),
     }
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in actor.state_dict().items()}
-    return {WEIGHTS: save_safetensors(weights), DESCRIPTION: (json.dumps(description, indent=2) + "\n").encode()}
+    return {
+        WEIGHTS: save_safetensors(weights),
+        DESCRIPTION: (json.dumps(description, indent=2, default=_name_of) + "\n").encode(),
+    }
+
+
+def _name_of(value: Any) -> str:
+    """A class as JSON: networks of the user's are known by their names."""
+    if isinstance(value, type):
+        return value.__name__
+    raise TypeError(f"{value!r} cannot be written as JSON")
 
 
 def save_policy(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -115,7 +124,7 @@ def load_policy(path: str | Path) -> Policy:
             ObservationFormat(observation_space).space,
             action_space,
             info["algorithm"],
-            **info["actor"]["config"],
+            **info["actor"]["config"] | {"restart_model": None},
         )
         files = {WEIGHTS: (folder / WEIGHTS).read_bytes()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -139,6 +148,14 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         bounds = {name: _bounds_to_json(getattr(space, name)) for name in ("low", "high")}
         return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"type": "Dict", "spaces": [[str(key), space_to_json(inner)] for key, inner in space.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"type": "Tuple", "spaces": [space_to_json(inner) for inner in space]}
     raise TypeError(f"no JSON form for the space {space}")
 
 
@@ -155,9 +172,7 @@ def space_from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
             raise ValueError(f"a space of {value['n']} elements")
         return spaces.Discrete(value["n"], start=value["start"])
     if value["type"] == "Box":
-        dtype, shape = np.dtype(value["dtype"]), tuple(value["shape"])
-        if min(shape, default=0) < 0 or math.prod(shape) > LARGEST_SPACE:
-            raise ValueError(f"a space of shape {shape}")
+        dtype, shape = np.dtype(value["dtype"]), _shape(value)
         low, high = (
             np.broadcast_to(
                 np.asarray(value[name], np.float64).reshape(shape if isinstance(value[name], list) else ()), shape
@@ -165,4 +180,23 @@ def space_from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
             for name in ("low", "high")
         )
         return spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype.type)
+    if value["type"] == "MultiDiscrete":
+        sizes = np.asarray(value["nvec"], np.int64)
+        if (sizes > LARGEST_SPACE).any() or sizes.sum() > LARGEST_SPACE:
+            raise ValueError(f"a space of {sizes.sum()} elements")
+        return spaces.MultiDiscrete(sizes, start=np.asarray(value["start"], np.int64))
+    if value["type"] == "MultiBinary":
+        shape = _shape(value)
+        return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
+    if value["type"] == "Dict":
+        return spaces.Dict([(key, space_from_json(inner)) for key, inner in value["spaces"]])
+    if value["type"] == "Tuple":
+        return spaces.Tuple([space_from_json(inner) for inner in value["spaces"]])
     raise ValueError(f"unknown space type {value['type']!r}")
+
+
+def _shape(value: Mapping[str, Any]) -> tuple[int, ...]:
+    shape = tuple(value["shape"])
+    if min(shape, default=0) < 0 or math.prod(shape) > LARGEST_SPACE:
+        raise ValueError(f"a space of shape {shape}")
+    return shape

@@ -8,21 +8,37 @@ from typing import Any
 from pytorchrl.errors import ConfigError, suggestion
 
 ALGORITHMS = {
+    "A2C": "pytorchrl.agent.algorithms.on_policy.a2c",
     "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
+    "DDQN": "pytorchrl.agent.algorithms.off_policy.ddqn",
+    "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
+    "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
+    "SAC": "pytorchrl.agent.algorithms.off_policy.sac",
 }
 
 STORAGES = {
     "VanillaOnPolicyBuffer": "pytorchrl.agent.storages.on_policy.vanilla_on_policy_buffer",
     "GAEBuffer": "pytorchrl.agent.storages.on_policy.gae_buffer",
+    "VTraceBuffer": "pytorchrl.agent.storages.on_policy.vtrace_buffer",
+    "ReplayBuffer": "pytorchrl.agent.storages.off_policy.replay_buffer",
+    "NStepBuffer": "pytorchrl.agent.storages.off_policy.nstep_buffer",
+    "PERBuffer": "pytorchrl.agent.storages.off_policy.per_buffer",
+    "EREBuffer": "pytorchrl.agent.storages.off_policy.ere_buffer",
 }
 
 ACTORS = {
     "OnPolicyActor": "pytorchrl.agent.actors.on_policy_actor",
+    "OffPolicyActor": "pytorchrl.agent.actors.off_policy_actor",
 }
 
 # The actor and storage that go with an algorithm unless others are named.
 COMPANIONS = {
+    "A2C": ("OnPolicyActor", "VanillaOnPolicyBuffer"),
     "PPO": ("OnPolicyActor", "GAEBuffer"),
+    "DDQN": ("OffPolicyActor", "ReplayBuffer"),
+    "DDPG": ("OffPolicyActor", "ReplayBuffer"),
+    "TD3": ("OffPolicyActor", "ReplayBuffer"),
+    "SAC": ("OffPolicyActor", "ReplayBuffer"),
 }
 
 SCHEMES = {

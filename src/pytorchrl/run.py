@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.build import EnvMaker
-from pytorchrl.config import resolve
+from pytorchrl.config import check_env_id, resolve
 from pytorchrl.console import duration, say
 from pytorchrl.envs.gymnasium import env_maker
-from pytorchrl.errors import CheckpointError, ConfigError
+from pytorchrl.errors import ConfigError
 from pytorchrl.learner import mean
 from pytorchrl.options import RunConfig
 from pytorchrl.parameters import Node
@@ -76,10 +76,9 @@ def train(
         run: the run's folder; by default a new one under ``runs``.
         quiet: whether to show nothing.
     """
-    env_id = env if env is None or isinstance(env, str) else _name_of(env)
     stated = {"run.steps": steps, "run.seed": seed, **(overrides or {})}
     nodes = [(path, Node.of(value)) for path, value in stated.items() if value is not None]
-    resolved = resolve(algorithm, env_id, preset=preset, config=config, overrides=nodes)
+    resolved = resolve(algorithm, _id_of(env), preset=preset, config=config, overrides=nodes)
     return train_config(resolved, env_fn=env if callable(env) else None, run=run, quiet=quiet)
 
 
@@ -97,30 +96,33 @@ def train_config(
     return _lead(trainer, folder, quiet, resume=False)
 
 
-def resume(run: str | Path, *, steps: int | None = None, env: EnvMaker | None = None, quiet: bool = True) -> Run:
+def resume(run: str | Path, *, steps: int | None = None, env: EnvLike | None = None, quiet: bool = True) -> Run:
     """Continue a run where its newest whole checkpoint left it.
 
     Parameters
         run: its folder.
         steps: environment steps to train to, if not those of its configuration.
-        env: makes the environments of a run that was started with a class or function.
+        env: the environment of a run that was started with a class, with a function or with a module:Env-v0.
         quiet: whether to show nothing.
     """
     folder = RunFolder.open(run)
     overrides = [] if steps is None else [("run.steps", Node(steps))]
-    config = resolve(None, None, config=folder.config, overrides=overrides)
+    config = resolve(None, _id_of(env), config=folder.config, overrides=overrides)
     done = folder.read_status()
     if done["state"] == "done" and done["steps"] >= config.run.steps:
         raise ConfigError(
             f"{folder.path}: this run is done, with {done['steps']:,} steps", "Give --steps N to train it further."
         )
-    return _lead(Trainer(config, env), folder, quiet, resume=True)
+    return _lead(Trainer(config, env if callable(env) else None), folder, quiet, resume=True)
 
 
 def _lead(trainer: Trainer, folder: RunFolder, quiet: bool, resume: bool) -> Run:
     progress = trainer.run(folder, quiet, resume)
     run = Run(folder, [episode.ret for episode in trainer.learner.recent], progress.elapsed)
-    report = run.report()
+    try:
+        report: Path | str = run.report()
+    except OSError as error:
+        report = f"none: {folder.report} cannot be written ({error.strerror})"
     if not quiet:
         if run.scores:
             say(f"Mean return of the last {len(run.scores)} episodes: {mean(run.scores):,.1f}")
@@ -132,7 +134,10 @@ def _lead(trainer: Trainer, folder: RunFolder, quiet: bool, resume: bool) -> Run
     return run
 
 
-def _name_of(env: Callable[..., Any]) -> str:
+def _id_of(env: EnvLike | None) -> str | None:
+    """The id of an environment; for a class or function, its name."""
+    if env is None or isinstance(env, str):
+        return env
     return str(getattr(env, "__name__", type(env).__name__)).strip("<>")
 
 
@@ -141,19 +146,17 @@ def _plain(env_id: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in env_id)
 
 
-def evaluate(policy: Policy, num_episodes: int, seed: int = 0, env: EnvMaker | None = None) -> list[Episode]:
+def evaluate(policy: Policy, num_episodes: int, seed: int = 0, env: EnvLike | None = None) -> list[Episode]:
     """Deterministic episodes of a policy in its own environment, or in the one given."""
-    try:
-        if env is None and ":" in policy.info["env"]:
-            raise ConfigError(f"'{policy.info['env']}' would import a module", "Give the environment yourself.")
-        maker = env or partial(env_maker(policy.info["env"]), **policy.info["env_kwargs"])
-    except ConfigError as error:
-        raise CheckpointError(f"the policy's environment is not there: {error}") from error
+    if env is None:
+        check_env_id(str(policy.info["env"]))
+        env = str(policy.info["env"])
+    maker = partial(env_maker(env), **policy.info["env_kwargs"]) if isinstance(env, str) else env
     envs = VecEnv(maker, min(num_episodes, 10), mode="test")
 
     def acting(obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.inference_mode():
-            _, action, _, rhs, *_ = policy.actor.get_action(obs, rhs, done, True)  # type: ignore[operator]
+            _, action, _, rhs, *_ = policy.actor.get_action(obs, rhs, done, True)
         return action, rhs
 
     try:

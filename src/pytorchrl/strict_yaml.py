@@ -134,7 +134,7 @@ def _scalar(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    text = str(value)
+    text = value.__name__ if isinstance(value, type) else str(value)
     if re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*(:[A-Za-z0-9_./+-]+)*", text):
         return text
     if _UNPRINTABLE.search(text) or "\n" in text or "\t" in text:

@@ -88,12 +88,13 @@ class Trainer:
             reason = scheme.envs.snapshot_support()
             saved = f"episodes are cut at checkpoints, {every}, since the environment cannot be saved ({reason})"
         N, envs = config.env.num_envs, scheme.envs
+        threads = f"{config.run.threads} thread{'s' if config.run.threads > 1 else ''}"
         return [
             f"{config.algorithm.name} on {config.env.id} for {config.run.steps:,} steps, seed {config.run.seed}"
             f" ({preset}). The run lies in {self.folder.path}",
             f"{N} environment{'s' if N > 1 else ''}, backend {envs.backend_name} ({envs.backend_reason}); {saved}.",
             f"Every {rows:,} steps {epochs * parts} updates ({epochs} epochs of {parts} mini-batches); device"
-            f" {self.device} ({self.device_reason}), {config.run.threads} thread{'s' if config.run.threads > 1 else ''}.",
+            f" {self.device} ({self.device_reason}), {threads}.",
             *config.notes,
         ]
 

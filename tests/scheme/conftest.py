@@ -71,8 +71,8 @@ class ScriptedEnv(gym.Env[Any, Any]):
 class RecordingBuffer(GAEBuffer):
     """Keeps a copy of every sample that it is given."""
 
-    def __init__(self, *arguments: Any, **parameters: Any) -> None:
-        super().__init__(*arguments, **parameters)
+    def init_tensors(self, sample: Any) -> None:
+        super().init_tensors(sample)
         self.samples: list[dict[str, Any]] = []
 
     def insert_transition(self, sample: Any) -> None:

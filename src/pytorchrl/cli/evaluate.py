@@ -25,10 +25,10 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         raise ConfigError(f"{folder}: this is not a run folder")
     wanted = options.checkpoint or ("final" if (folder / "policy").is_dir() else "latest")
     policy = load_policy(folder if wanted == "final" else find_checkpoint(folder / "checkpoints", wanted))
-    episodes = evaluate(policy, num_episodes, seed)
+    episodes = evaluate(policy, num_episodes, seed, options.env)
     returns = [episode.ret for episode in episodes]
     figures = {
-        "env": policy.info["env"],
+        "env": options.env or policy.info["env"],
         "algorithm": policy.info["algorithm"],
         "steps": policy.info["steps"],
         "episodes": len(returns),

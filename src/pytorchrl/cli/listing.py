@@ -29,16 +29,19 @@ def _components(kind: str) -> dict[str, str]:
 def _envs() -> dict[str, str]:
     import gymnasium
 
-    return {env_id: str(spec.entry_point).partition(":")[0] for env_id, spec in sorted(gymnasium.registry.items())}
+    entry_points = {env_id: spec.entry_point for env_id, spec in sorted(gymnasium.registry.items())}
+    # Ids that are gone have a function there, which says so.
+    return {env_id: entry.partition(":")[0] for env_id, entry in entry_points.items() if isinstance(entry, str)}
 
 
 def _presets() -> dict[str, str]:
     rows = {}
     for algorithm in ALGORITHMS:
         for name, preset in presets_of(algorithm).items():
-            options = {**preset.value.get("env", preset).value, **preset.value["run"].value}
-            steps, envs = int(options["steps"].value), options.get("num_envs")
-            rows[f"{algorithm.lower()}/{name}"] = f"{steps:,} steps" + (f", {envs.value} environments" if envs else "")
+            told = [f"{int(preset.value['run'].value['steps'].value):,} steps"]
+            if "env" in preset.value:
+                told.append(f"{preset.value['env'].value['num_envs'].value} environments")
+            rows[f"{algorithm.lower()}/{name}"] = ", ".join(told)
     return rows
 
 

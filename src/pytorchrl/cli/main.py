@@ -15,6 +15,7 @@ from pytorchrl.parameters import LARGEST_SEED, Node, Parameter, Problems, Range,
 
 EXIT_BAD_REQUEST = 2
 EXIT_INTERRUPTED = 130
+SEE_HELP = "`{} --help` shows what it takes."
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,7 +25,7 @@ class Parser(argparse.ArgumentParser):
         choice = re.match(r"argument (COMMAND): invalid choice: '?([^']*)'?", message)
         if choice:
             raise ConfigError(f"unknown command '{choice[2]}'", suggestion(choice[2], MODULES))
-        raise ConfigError(message, f"`{self.prog} --help` shows what it takes.")
+        raise ConfigError(message, SEE_HELP.format(self.prog))
 
 
 def build_parser() -> Parser:
@@ -55,6 +56,7 @@ def build_parser() -> Parser:
     resume = commands.add_parser("resume", help="continue a run where its last checkpoint left it", allow_abbrev=False)
     resume.add_argument("run", metavar="RUN", help="a run's folder")
     resume.add_argument("--steps", metavar="N", help="environment steps to train to")
+    resume.add_argument("--env", metavar="ENV", help="its environment, where a module:Env-v0 must be allowed by name")
     resume.add_argument("--quiet", action="store_true", help="show nothing")
 
     evaluate = commands.add_parser("evaluate", help="score a trained policy", allow_abbrev=False)
@@ -62,6 +64,7 @@ def build_parser() -> Parser:
     evaluate.add_argument("--episodes", metavar="N", default="10", help="episodes to play (10)")
     evaluate.add_argument("--seed", metavar="S", default="0", help="seed of the episodes (0)")
     evaluate.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the final policy")
+    evaluate.add_argument("--env", metavar="ENV", help="another environment than the policy's own")
     evaluate.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
     report = commands.add_parser("report", help="draw the page of a run", allow_abbrev=False)
@@ -112,10 +115,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_command(parser: Parser, arguments: Sequence[str] | None) -> int:
     """Parse, import the command's module, and call it."""
     options, unknown = parser.parse_known_args(arguments)
+    command = f"pytorchrl {options.command or ''}".strip()
     if unknown:
         name = unknown[0].partition("=")[0]
         near = suggestion(name, flags_of(parser, options.command)) if name.startswith("-") else ""
-        raise ConfigError(f"unknown argument '{name}'", near)
+        raise ConfigError(f"unknown argument '{name}'", near if near.startswith("Did") else SEE_HELP.format(command))
     if options.version:
         from pytorchrl import __version__
 
@@ -126,8 +130,8 @@ def run_command(parser: Parser, arguments: Sequence[str] | None) -> int:
         return 0
     import importlib
 
-    command: Any = importlib.import_module(MODULES[options.command])
-    return int(command.run(options, parser))
+    module: Any = importlib.import_module(MODULES[options.command])
+    return int(module.run(options, parser))
 
 
 def command_parser(parser: Parser, command: str) -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from pytorchrl.signals import Interrupted
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     steps = None if options.steps is None else whole_number(options.steps, "--steps", 1)
     try:
-        resume(options.run, steps=steps, quiet=options.quiet)
+        resume(options.run, steps=steps, env=options.env, quiet=options.quiet)
     except Interrupted as stop:
         complain(f"pytorchrl: {stop}")
         return stop.exit_code

@@ -78,7 +78,7 @@ def show_parameters(options: argparse.Namespace) -> None:
             show_row(f"{section}.{item.name}={as_typed(value)}", explained(item), width)
     say("\nanneal:")
     for path, value in values.get("anneal", {"NAME": "VALUE"}).items():
-        text = "where a number of the algorithm goes, linearly, by the end of the run (float)"
+        text = "value at the end of the run, reached linearly (float)"
         show_row(f"anneal.{path}={as_typed(value)}", text, width)
 
 

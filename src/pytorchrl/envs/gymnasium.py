@@ -39,6 +39,7 @@ ATARI = Suite("ale-py", "ale_py", "atari", r"ALE/|.*(NoFrameskip|Deterministic)-
 MINIGRID = Suite("minigrid", "minigrid", "minigrid", "(MiniGrid|BabyAI)-", "minigrid.")
 MUJOCO = Suite("mujoco", "mujoco", "mujoco", "$", "gymnasium.envs.mujoco")
 BOX2D = Suite("box2d", "Box2D", "box2d", "$", "gymnasium.envs.box2d")
+ENVPOOL = Suite("envpool", "envpool", "envpool", "$")
 SUITES = (ATARI, MINIGRID, MUJOCO, BOX2D)
 
 
@@ -73,6 +74,15 @@ class EnvMaker:
             raise ConfigError(f"'{self.env_id}' has no vector implementation", "Use --backend sync or async.")
         vector = gym.make_vec(self.env_id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
         return cartpole.with_partial_reset(vector)
+
+    def envpool(self, num_envs: int, **kwargs: Any) -> gym.vector.VectorEnv[Any, Any, Any]:
+        """The environment in an EnvPool."""
+        ENVPOOL.require(self.env_id)
+        from pytorchrl.envs import envpool
+
+        if require_suite(self.env_id) is ATARI:
+            return envpool.make_atari(self.env_id, num_envs, **kwargs)
+        return envpool.make(self.env_id, num_envs, **kwargs)
 
 
 def env_maker(env_id: str) -> EnvMaker:

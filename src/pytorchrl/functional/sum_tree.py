@@ -77,8 +77,9 @@ class SumTree:
         """
         first = 1 << self._skipped
         sums = np.cumsum(self._nodes[first : 2 * first])
-        # x from the sum on falls into the last positive node: its cumulative sum is the first that equals the whole.
-        found = np.minimum(np.searchsorted(sums, x, side="right"), np.searchsorted(sums, sums[-1]))
+        found = np.searchsorted(sums, x, side="right")
+        if found.size and found.max() == first:  # x from the sum on: the last positive node is the first to reach it
+            found = np.minimum(found, np.searchsorted(sums, sums[-1]))
         return found + first, np.maximum(x - np.where(found > 0, sums[found - 1], 0.0), 0.0)
 
     def prefix(self, index: int) -> float:

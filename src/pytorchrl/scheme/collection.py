@@ -14,7 +14,8 @@ from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
-from pytorchrl.tree import Tree
+from pytorchrl.scheme.reward_scale import RewardScale
+from pytorchrl.tree import Tree, concatenate
 
 Acting = Callable[[Tree, dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
 
@@ -23,12 +24,22 @@ class Collector:
     """Steps environments with the present policy and writes what happens into a storage."""
 
     def __init__(
-        self, envs: VecEnv, actor: Actor, algorithm: Algorithm, storage: Storage, seeds: Sequence[int] | None = None
+        self,
+        envs: VecEnv,
+        actor: Actor,
+        algorithm: Algorithm,
+        storage: Storage,
+        seeds: Sequence[int] | None = None,
+        reward_scale: RewardScale | None = None,
     ) -> None:
         self.envs = envs
         self.actor = actor
         self.algorithm = algorithm
         self.storage = storage
+        self.reward_scale = reward_scale
+        self.steps = 0
+        # Observations since the last time that the actor's normalizer learned from them.
+        self.seen: list[Tree] = []
         self.obs: Tree
         self.rhs: dict[str, Tensor]
         self.done: Tensor
@@ -40,7 +51,14 @@ class Collector:
         ended = []
         for number in range(1, num_steps + 1):
             action, clipped_action, rhs2, other = self.algorithm.acting_step(obs, rhs, done)
+            if self.steps < self.algorithm.start_steps:
+                action = clipped_action = self.actor.random_action(self.envs.num_envs)
             next_obs, reward, done2, info = self.envs.step(clipped_action)
+            self.steps += 1
+            if self.reward_scale is not None:
+                reward = self.reward_scale(reward, done2)
+            if self.actor.normalizer is not None:
+                self.seen.append(obs)
             self.storage.insert_transition(
                 {
                     OBS: obs,
@@ -60,6 +78,12 @@ class Collector:
         self.obs, self.rhs, self.done = obs, rhs, done
         return ended
 
+    def update_normalizer(self) -> None:
+        """Let the actor's normalizer learn from what was seen, once it was learned from."""
+        if self.seen:
+            self.actor.update_normalizer(concatenate(self.seen))
+            self.seen = []
+
     def restart(self, seeds: Sequence[int] | None) -> None:
         """Cut every episode and begin new ones."""
         self.obs = self.envs.reset(seeds)
@@ -68,11 +92,23 @@ class Collector:
 
     def get_state(self) -> dict[str, Any]:
         """Where the collection stands; ``envs`` is None if the environments cannot be saved."""
-        return {"obs": self.obs, "rhs": self.rhs, "done": self.done, "envs": self.envs.get_state()}
+        inputs = {"obs": self.obs, "rhs": self.rhs, "done": self.done, "envs": self.envs.get_state()}
+        return inputs | self.get_counts()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.obs, self.rhs, self.done = state["obs"], state["rhs"], state["done"]
         self.envs.set_state(state["envs"])
+        self.set_counts(state)
+
+    def get_counts(self) -> dict[str, Any]:
+        """What outlives the episodes."""
+        scale = None if self.reward_scale is None else self.reward_scale.get_state()
+        return {"steps": self.steps, "reward_scale": scale}
+
+    def set_counts(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        if self.reward_scale is not None:
+            self.reward_scale.set_state(state["reward_scale"])
 
 
 def play(

@@ -14,6 +14,7 @@ from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
 from pytorchrl.scheme.collection import Collector, play
+from pytorchrl.scheme.reward_scale import RewardScale
 from pytorchrl.seeding import derived_seed, seeded
 from pytorchrl.tree import Tree
 
@@ -40,6 +41,7 @@ class Scheme:
         test_envs_factory: likewise, for evaluation; by default the training one in mode "test".
         local_device: where networks and storage live.
         seed: the root of every random stream.
+        normalize_rewards: whether to learn from rewards in units of the spread of their discounted sums.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Scheme:
         local_device: torch.device | str | None = None,
         *,
         seed: int = 0,
+        normalize_rewards: bool = False,
     ) -> None:
         self.device = torch.device(local_device or "cpu")
         self.seed = seed
@@ -65,13 +68,15 @@ class Scheme:
             self.algorithm = algo_factory(self.device, self.actor, self.envs)
             self.storage = storage_factory(self.device, self.actor, self.algorithm, self.envs)
         seeds = [derived_seed(seed, "train_env", i) for i in range(self.envs.num_envs)]
-        self.collector = Collector(self.envs, self.actor, self.algorithm, self.storage, seeds)
+        scale = RewardScale(self.algorithm.gamma) if normalize_rewards else None
+        self.collector = Collector(self.envs, self.actor, self.algorithm, self.storage, seeds, scale)
 
     def step(self) -> Round:
         """Collect one round, then learn from it."""
         num_steps = self.algorithm.update_every or self.storage.max_size
         ended = self.collector.collect(num_steps)
-        losses = self.learn()
+        losses = self.learn() if self.collector.steps >= self.algorithm.start_steps else []
+        self.collector.update_normalizer()
         N = self.envs.num_envs
         episodes = [(number * N, episode) for number, episode in ended]
         means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
@@ -96,7 +101,7 @@ class Scheme:
         if num_episodes == 0:
             return []
         if self._test_envs is None:
-            self._test_envs = self._make_test_envs(self.device, mode="test", num_envs=num_episodes)
+            self._test_envs = self._make_test_envs(self.device, mode="test", num_envs=min(num_episodes, 10))
         envs = self._test_envs
         seeds = [derived_seed(self.seed, "test_env", self.evaluations, i) for i in range(envs.num_envs)]
         self.evaluations += 1
@@ -124,28 +129,28 @@ class Scheme:
         Environments that cannot be saved begin new episodes here, with seeds drawn from ``number``: this run and one
         that is resumed from the state both do, so they go on alike.
         """
-        collector = self.collector.get_state() if self.can_save_envs else None
-        if collector is None:
+        if not self.can_save_envs:
             self._barrier(number)
         return {
             "algorithm": self.algorithm.get_state(),
-            "acting": self.actor.generator.get_state(),
+            "acting": self.actor.get_state(),
             "storage": self.storage.get_state(),
-            "collector": collector,
-            "barrier": number,
+            "collector": self.collector.get_state() if self.can_save_envs else self.collector.get_counts(),
+            "barrier": None if self.can_save_envs else number,
             "evaluations": self.evaluations,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state; the actor's weights are loaded before."""
         self.algorithm.set_state(state["algorithm"])
-        self.actor.generator.set_state(state["acting"])
+        self.actor.set_state(state["acting"])
         self.storage.set_state(state["storage"])
         self.evaluations = state["evaluations"]
-        if state["collector"] is None:
-            self._barrier(state["barrier"])
-        else:
+        if state["barrier"] is None:
             self.collector.set_state(state["collector"])
+        else:
+            self._barrier(state["barrier"])
+            self.collector.set_counts(state["collector"])
 
     def _barrier(self, number: int) -> None:
         self.collector.restart([derived_seed(self.seed, "barrier", number, i) for i in range(self.envs.num_envs)])

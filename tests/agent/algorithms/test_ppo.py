@@ -178,11 +178,13 @@ def test_every_network_gets_its_gradient(
         if which == "value":
             batch[ADV] = torch.zeros_like(batch[ADV])
         gradients, _ = ppo.compute_gradients(batch)
-        names = [name for name, _ in ppo.actor.named_parameters()]
-        found[which] = {
-            name: torch.zeros(1) if gradient is None else gradient
-            for name, gradient in zip(names, gradients, strict=True)
-        }
+        found[which] = {}
+        for (name, parameter), gradient in zip(ppo.actor.named_parameters(), gradients, strict=True):
+            gradient = torch.zeros_like(parameter) if gradient is None else gradient
+            if name.startswith("features") and not shared:  # policy and value side by side
+                found[which] |= {f"policy_net.{name}": gradient[0], f"value_{name}": gradient[1]}
+            else:
+                found[which][name] = gradient
     for name in found["policy"]:
         sees = {which: bool(found[which][name].abs().sum() > 0) for which in found}
         is_value, is_policy_head = name.startswith("value_"), name.startswith("policy_net")

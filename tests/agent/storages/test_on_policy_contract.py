@@ -327,6 +327,7 @@ def test_the_state_brings_back_rollout_and_stream(make_case: Callable[..., Any],
     state = storage.get_state()
     copy = case.make()
     copy.set_state(state)
+    assert copy.max_size == 5
     for _ in range(2):  # whoever goes on must not write into the saved state or into the other one
         for sample in [case.world.sample(), case.world.sample()]:
             storage.insert_transition(sample)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from pytorchrl.agent.actors.normalization import make_normalizer
 from pytorchrl.agent.actors.restart import start_from
 from pytorchrl.component import Component
+from pytorchrl.errors import SpaceError
 from pytorchrl.seeding import own_generator
 from pytorchrl.tree import Tree
 
@@ -72,7 +76,7 @@ class Actor(nn.Module, Component):
 
     def normalized(self, obs: Tree) -> Tree:
         """Observations as the networks read them."""
-        return obs if self.normalizer is None else self.normalizer(obs)  # type: ignore[no-any-return]
+        return obs if self.normalizer is None else self.normalizer(obs)
 
     def update_normalizer(self, obs: Tree) -> None:
         """Learn the moments of observations ``[…, *shape]``; nothing to do if they are not normalized.
@@ -82,6 +86,21 @@ class Actor(nn.Module, Component):
         """
         if self.normalizer is not None:
             self.normalizer.update(obs)  # type: ignore[operator]
+
+    def random_action(self, num_envs: int) -> Tensor:
+        """Uniformly random actions ``[N, …]``, as an algorithm stores them."""
+        space = self.action_space
+        if isinstance(space, spaces.Discrete):
+            return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
+        if not isinstance(space, spaces.Box):
+            raise SpaceError(f"no random actions for action space {space}", "Supported: Discrete, Box.")
+        low, high = (torch.as_tensor(bound, dtype=torch.float32).reshape(-1) for bound in (space.low, space.high))
+        share = torch.rand(num_envs, len(low), generator=self.generator)
+        return torch.lerp(low.expand_as(share), high.expand_as(share), share).to(self.device)
+
+    def detached_copy(self) -> Self:
+        """A copy whose weights are not trained: a target."""
+        return deepcopy(self).requires_grad_(False)
 
     def get_action(
         self, obs: Tree, rhs: Rhs, done: Tensor, deterministic: bool = False

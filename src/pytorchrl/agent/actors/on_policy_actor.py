@@ -68,6 +68,16 @@ class OnPolicyActor(Actor):
     def is_recurrent(self) -> bool:
         return self.policy_memory is not None
 
+    def policy_parameters(self) -> list[Tensor]:
+        """What the policy alone reads through, and what it shares with the values."""
+        values = {
+            id(parameter)
+            for net in (self.value_net1, self.ivalue_net1, self.value_memory)
+            if net
+            for parameter in net.parameters()
+        }
+        return [parameter for parameter in self.parameters() if id(parameter) not in values]
+
     def initial_rhs(self, num_envs: int) -> Rhs:
         memory = self.policy_memory
         zeros = torch.zeros(num_envs, 1, device=self.device) if memory is None else memory.initial(num_envs)
@@ -75,8 +85,7 @@ class OnPolicyActor(Actor):
 
     def _features(self, obs: Tree, rhs: Rhs, done: Tensor) -> tuple[Tensor, Tensor, Rhs]:
         """(what the policy's head reads, what the values' heads read, next hidden states)."""
-        if self.normalizer is not None:
-            obs = self.normalizer(obs)
+        obs = self.normalized(obs)
         policy, value = [self.features(obs)] * 2 if self.shared else self.features(obs)
         if self.policy_memory is None:
             return policy, value, dict(rhs)

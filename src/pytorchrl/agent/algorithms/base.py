@@ -16,6 +16,7 @@ from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.component import Component, Factory
 from pytorchrl.errors import NonFiniteError
+from pytorchrl.seeding import own_generator
 from pytorchrl.tree import Tree
 
 Batch = Mapping[str, Any]
@@ -59,6 +60,8 @@ class Algorithm(Component):
         self.max_grad_norm = max_grad_norm
         self.iter = 0
         self.optimizers: list[Optimizer] = []
+        self.unclipped: list[Optimizer] = []  # of parameters that are not networks
+        self.generator = own_generator()
         self._gamma = gamma
         self._test_every = test_every
         self._num_test_episodes = num_test_episodes
@@ -150,7 +153,7 @@ class Algorithm(Component):
         for optimizer in self.optimizers:  # all of them are looked at before the first one steps
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self._refuse_non_finite("gradient norm", clip_grad_norm_(parameters, self.max_grad_norm))
-        for optimizer in self.optimizers:
+        for optimizer in (*self.optimizers, *self.unclipped):
             optimizer.step()
         self.iter += 1
 
@@ -177,10 +180,11 @@ class Algorithm(Component):
 
     def get_state(self) -> dict[str, Any]:
         """Everything but the actor's weights that the next update depends on."""
-        optimizers = [deepcopy(optimizer.state_dict()) for optimizer in self.optimizers]
-        return {"iter": self.iter, "optimizers": optimizers}
+        optimizers = [deepcopy(optimizer.state_dict()) for optimizer in (*self.optimizers, *self.unclipped)]
+        return {"iter": self.iter, "optimizers": optimizers, "generator": self.generator.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.iter = state["iter"]
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+        self.generator.set_state(state["generator"])
+        for optimizer, saved in zip((*self.optimizers, *self.unclipped), state["optimizers"], strict=True):
             optimizer.load_state_dict(deepcopy(saved))  # it would share the tensors

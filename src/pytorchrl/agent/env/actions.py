@@ -26,9 +26,7 @@ class ActionFormat:
         self.dtype: Any = np.dtype(np.int64)
         # float32 tensors round float64 bounds, perhaps to the wrong side.
         self._bounds: tuple[Array, Array] | None = None
-        if isinstance(space, spaces.Discrete):
-            self.start = space.start
-        elif isinstance(space, spaces.MultiDiscrete):
+        if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
             self.start = space.start
         elif isinstance(space, spaces.Box):
             check_bounds(space)
@@ -49,9 +47,8 @@ class ActionFormat:
         return actions + self.start if self._starts else actions
 
     def convert(self, actions: Array) -> list[Any]:
-        """One environment's action per row."""
-        batch = self.batch(actions)
-        return batch.tolist() if isinstance(self.space, spaces.Discrete) else list(batch)
+        """One environment's action per row; whole numbers as NumPy's, which Gymnasium checks faster than Python's."""
+        return list(self.batch(actions))
 
 
 def check_bounds(space: spaces.Box) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from pytorchrl.agent.env.actions import ActionFormat
 from pytorchrl.agent.env.formats import Array, ObservationFormat, Rows
@@ -71,15 +75,24 @@ class Backend(Protocol):
         ...
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 def env_error(name: str, i: int, operation: str, action: Any, error: Exception, step: int) -> EnvError:
     """What an environment did wrong, with its index and its last action; raise it ``from error``."""
-    given = "" if action is None else f" on action {action!r}"
     return EnvError(
-        f"{operation}{given} raised {type(error).__name__}: {error}",
+        f"{operation}{given(action)} raised {type(error).__name__}: {error}",
         _advice(error),
         f"environment {i} ({name})",
         f"step {step}" if operation == "step" else "",
     )
+
+
+def given(action: Any) -> str:
+    """The last action, as part of a sentence; nothing if there was none."""
+    return "" if action is None else f" on action {np.asarray(action).tolist()}"
 
 
 def _advice(error: Exception) -> str:

@@ -37,6 +37,7 @@ class Part(ABC):
     def batch(self, values: Any) -> Array:
         """N values at once, as an array of our own."""
 
+    @abstractmethod
     def check(self, value: Any) -> None:
         """``ValueError`` if the value lies outside the environment's own space."""
 
@@ -48,13 +49,11 @@ class BoxPart(Part):
     """
 
     def __init__(self, space: spaces.Box | spaces.MultiBinary) -> None:
-        if isinstance(space, spaces.MultiBinary):
-            self.source = spaces.Box(0, 1, space.shape, np.int8)
-            dtype: Any = np.float32
-        else:
-            self.source = space
-            dtype = np.float32 if space.dtype == np.float64 else space.dtype
         self.binary = isinstance(space, spaces.MultiBinary)
+        self.source: spaces.Box = (
+            spaces.Box(0, 1, space.shape, np.int8) if isinstance(space, spaces.MultiBinary) else space
+        )
+        dtype: Any = np.float32 if self.binary or space.dtype == np.float64 else space.dtype
         shape = self.source.shape
         self.channels_last = len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] > 4
         low, high = self.source.low, self.source.high
@@ -140,6 +139,9 @@ class OneHotPart(Part):
         rows = np.zeros((count, *self.space.shape), np.float32)
         np.put_along_axis(rows, places + self.offsets, 1.0, axis=1)
         return rows
+
+    def check(self, value: Any) -> None:
+        """Nothing to do: no value outside could be written."""
 
 
 class ObservationFormat:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -65,7 +65,7 @@ class SerialEnvs:
         rewards = np.zeros(count, np.float32)
         terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
         current = self._current = [array.copy() for array in self._current]
-        ended: list[tuple[int, Mapping[str, Any]]] = []
+        ended: list[tuple[int, dict[str, Any]]] = []
         self.steps += 1
         at, write = self.at, self.observations.write
         for i, action in enumerate(self.actions.convert(actions)):
@@ -75,7 +75,7 @@ class SerialEnvs:
             # The guard written out: it is the hot path.
             try:
                 observation, reward, ends, cut, info = self.envs[i].step(action)
-                rewards[i] = reward
+                rewards[i] = float(reward)
                 write(current, i, observation)
                 if self._to_check[i]:
                     self._look(i, observation)

@@ -225,7 +225,7 @@ def _mujoco_state(env: Any) -> dict[str, Any]:
 
 
 def _restore_mujoco(env: Any, saved: Mapping[str, Any]) -> None:
-    import mujoco  # type: ignore[import-untyped]
+    import mujoco
 
     mujoco.mj_setState(env.model, env.data, saved["state"], mujoco.mjtState.mjSTATE_INTEGRATION)
     env.data.xpos[:] = saved["xpos"]

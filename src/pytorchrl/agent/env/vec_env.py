@@ -98,7 +98,8 @@ class VecEnv:
             "workers": workers,
             "deadline": deadline,
         }
-        probe = cls(env_fn, 1, env_kwargs=env_kwargs, **options)
+        # A function may make vectors of one size only.
+        probe = cls(env_fn, vec_env_size if chosen == "vector" else 1, env_kwargs=env_kwargs, **options)
         spaces = probe.action_space, probe.observation_space
         probe.close()
         return partial(_make_vec_env, cls, env_fn, dict(env_kwargs or {}), vec_env_size, options), *spaces

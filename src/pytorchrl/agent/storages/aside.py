@@ -1,4 +1,4 @@
-"""Successors that are nobody's next observation: the last ones of episodes."""
+"""Rows that only few transitions have: the last successors of episodes, which are nobody's next observation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ class Aside:
 
     def append(self, ids: Tensor, rows: Mapping[str, Tree], oldest: int) -> None:
         """Keep ``rows`` for the transitions ``ids`` ``[K]``; what is older than ``oldest`` may go."""
-        end = self.count + len(ids)
-        if end > len(self.ids):
+        if not len(ids):
+            return
+        if self.count + len(ids) > len(self.ids):
             self._make_room(len(ids), rows, oldest)
-            end = self.count + len(ids)
+        end = self.count + len(ids)
         self.ids[self.count : end] = ids
         for key, value in rows.items():
             tree.copy_into(self.rows[key], slice(self.count, end), value)
@@ -50,14 +51,17 @@ class Aside:
             tree.copy_into(self.rows[key], slice(0, live), value)
         self.count = live
 
-    def overlay(self, target: Tree, key: str, ids: Tensor) -> None:
-        """Write the rows that are kept for some of ``ids`` ``[B]`` into those rows of ``target``, in place."""
+    def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of ``ids`` ``[B]`` have rows here, and where: two lists of places, in ``ids`` and in ``rows``."""
         if not self.count:
-            return
+            return ids[:0], ids[:0]
         places = torch.searchsorted(self.ids[: self.count], ids).clamp_(max=self.count - 1)
         found = (self.ids[places] == ids).nonzero().flatten()
-        if len(found):
-            tree.copy_into(target, found, tree.index(self.rows[key], places[found]))
+        return found, places[found]
+
+    def get(self, key: str, ids: Tensor) -> Tree:
+        """The rows of ``ids``, all of which are here."""
+        return tree.index(self.rows[key], torch.searchsorted(self.ids[: self.count], ids))
 
     def get_state(self, oldest: int) -> dict[str, Any]:
         first = int(torch.searchsorted(self.ids[: self.count], oldest)) if self.count else 0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pytorchrl import tree
-from pytorchrl.keys import DONE, OBS, OBS2
+from pytorchrl.keys import OBS, OBS2
 from pytorchrl.tree import Tree
 
 
@@ -25,20 +25,22 @@ def frame(obs: Tree, count: int, back: int = 0) -> Tree:
     return tree.tree_map(cut, obs)
 
 
-def repeats_one_frame(stacks: Tensor, count: int) -> bool:
-    """Whether each of the stacks ``[N, k·C, …]`` is one frame again and again, as at the start of an episode."""
-    frames = stacks.unflatten(1, (count, -1))
-    return bool((frames == frames[:, -1:]).all())
+def not_repeated(stacks: Tensor, count: int) -> Tensor:
+    """Which of the stacks ``[N, k·C, …]`` are not one frame again and again, as most are where an episode begins."""
+    frames = as_frames(stacks, count)
+    different: Tensor = (frames != frames[:, -1:]).flatten(1).any(1)
+    return different.nonzero().flatten()
+
+
+def as_frames(stacks: Tensor, count: int) -> Tensor:
+    """Stacks ``[N, k·C, …]`` as ``[N, k, C, …]``."""
+    return stacks.view(len(stacks), count, -1, *stacks.shape[2:])
 
 
 def are_stacks(sample: Mapping[str, Any], count: int) -> bool:
-    """Whether the observations of a transition are stacks of ``count`` frames that can be rebuilt from single ones.
-
-    Then each begins with one frame repeated and goes on by one frame a step. Dicts and scalars are no stacks.
-    """
+    """Whether the observations of a transition are stacks of ``count`` frames that go on by one a step."""
     obs, successor = sample[OBS], sample[OBS2]
     if not torch.is_tensor(obs) or obs.dim() < 2 or obs.shape[1] % count:
         return False
     channels = obs.shape[1] // count
-    begins = sample[DONE].flatten().bool()
-    return repeats_one_frame(obs[begins], count) and torch.equal(obs[:, channels:], successor[:, :-channels])
+    return torch.equal(obs[:, channels:], successor[:, :-channels])

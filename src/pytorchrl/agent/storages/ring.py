@@ -5,10 +5,14 @@ A transition has a number for life, ``i = t·N + n`` for environment n at step t
 number, and a number below ``oldest`` says that its slot has been written over.
 
 Row t of an observation is what was acted on at step t, and row t+1 what followed: the successor is stored once, as the
-next observation. Where it is not the next observation (the episode ended, or collection began anew), it is kept aside.
-Of a stack of frames only the newest is stored; the others are those of the rows before, the first frame of an episode
-repeated. Beside the ``size`` rows that can be drawn, there is one for the newest successor, and one for each older frame
-of the oldest stack.
+next observation. Where it is not the next observation, it is kept aside: the episode ended, collection began anew, or
+steps of other environments were appended. There a new piece begins, which no window and no stack reaches across.
+
+Of a stack of frames only the newest is stored; the others are those of the rows before, the first frame of a piece
+repeated, or kept aside where that is not what the first stack holds.
+
+Beside the ``size`` rows that can be drawn, there is one for the newest successor, and one for each older frame of the
+oldest stack.
 """
 
 from __future__ import annotations
@@ -21,55 +25,52 @@ from torch import Tensor
 
 from pytorchrl import tree
 from pytorchrl.agent.storages.aside import Aside
-from pytorchrl.agent.storages.frames import are_stacks, frame, repeats_one_frame
+from pytorchrl.agent.storages.frames import are_stacks, as_frames, frame, not_repeated
 from pytorchrl.agent.storages.mapping import Allocator
-from pytorchrl.errors import RLError
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
 from pytorchrl.tree import Tree
 
 # One float each per transition, stored side by side: one gather reads them all.
-SCALARS = (REW, DONE, DONE2, TERMINAL)
-_DONE, _DONE2 = SCALARS.index(DONE), SCALARS.index(DONE2)
+SCALARS = (REW, DONE, DONE2, TERMINAL, "Begins", "Cut")
+_BEGINS, _CUT = 4, 5
 _SCALARS = "Scalars"
+_OLDER = "OlderFrames"
 
 Sample = Mapping[str, Any]
 
 
 class Ring:
-    """See the module. ``size`` counts steps, ``frame_stack`` frames per observation, ``allocate`` makes the tensors.
+    """See the module. ``size`` counts steps, ``frame_stack`` frames per observation, ``memory`` makes the tensors.
 
     Hidden states of a feed-forward actor are zeros: one row stands for all of them.
     """
 
-    def __init__(self, size: int, frame_stack: int, recurrent: bool, allocate: Allocator) -> None:
+    def __init__(self, size: int, frame_stack: int, recurrent: bool, memory: Allocator) -> None:
         self.size = size
         self.frame_stack = frame_stack
         self.recurrent = recurrent
-        self.allocate = allocate
+        self.memory = memory
         self.pairs = ((OBS, OBS2), (RHS, RHS2)) if recurrent else ((OBS, OBS2),)
         self.num_envs = 0
-        self.columns: dict[str, Tree] = {}
+        self.slots = 0  # room for transitions, N times ``rows``
+        self.columns: dict[str, Tree] = {}  # [rows, N, …] by key
+        self._flat: dict[str, Tree] = {}  # the same tensors as [slots, …]
         self.constants: dict[str, Tree] = {}
         self.clear()
 
     def clear(self) -> None:
         """Forget everything; numbers begin at 0 again."""
         self.steps = self.length = 0
-        self.aside = Aside(self.allocate.device)
+        self.successors, self.older_frames = Aside(self.device), Aside(self.device)
         self._followed: Sample = {}
 
     @property
     def device(self) -> torch.device:
-        return self.allocate.device
+        return self.memory.device
 
     @property
     def rows(self) -> int:
         return self.size + self.frame_stack
-
-    @property
-    def slots(self) -> int:
-        """How many transitions there is room for; as a number modulo this, a transition has its place."""
-        return self.rows * self.num_envs
 
     @property
     def oldest(self) -> int:
@@ -81,22 +82,30 @@ class Ring:
         """Number after the newest transition."""
         return self.steps * self.num_envs
 
-    def _allocate(self, sample: Sample) -> None:
+    def allocate(self, sample: Sample) -> None:
         """Tensors for samples like this one. Stacks that are not what stacks look like are stored whole."""
         if self.frame_stack > 1 and not are_stacks(sample, self.frame_stack):
             self.frame_stack = 1
         self.num_envs = len(sample[REW])
         examples = {now: tree.index(self._single(now, sample[now]), 0) for now, _ in self.pairs}
         examples |= {ACT: sample[ACT][0], _SCALARS: torch.empty(len(SCALARS))}
-        self.allocate.refuse_if_too_large(self.bytes_for(examples), f"a replay of {self.size} steps")
-        self.columns = {key: self.allocate(example, self.rows, self.num_envs) for key, example in examples.items()}
+        self.memory.refuse_if_too_large(self.bytes_for(examples), f"a replay of {self.size} steps")
+        self._make_columns(examples)
         if not self.recurrent:
             self.constants = {key: tree.copy(tree.index(sample[key], slice(0, 1)), self.device) for key in (RHS, RHS2)}
+
+    def _make_columns(self, examples: Mapping[str, Tree]) -> None:
+        self.slots = self.rows * self.num_envs
+        self._flat = {key: self.memory(example, self.slots) for key, example in examples.items()}
+        self.columns = {
+            key: tree.tree_map(lambda column: column.view(self.rows, self.num_envs, *column.shape[1:]), flat)
+            for key, flat in self._flat.items()
+        }
 
     def bytes_for(self, examples: Mapping[str, Tree]) -> int:
         """What the columns of such rows take."""
         row = sum(leaf.numel() * leaf.element_size() for example in examples.values() for leaf in tree.leaves(example))
-        return self.slots * row
+        return self.rows * self.num_envs * row
 
     def _single(self, key: str, value: Tree) -> Tree:
         """What is stored of an observation or a hidden state."""
@@ -107,51 +116,43 @@ class Ring:
     def insert(self, sample: Sample) -> None:
         """Write one step over the oldest one; what is acted on only where it is not what followed the step before."""
         if not self.columns:
-            self._allocate(sample)
+            self.allocate(sample)
         row, after = self.steps % self.rows, (self.steps + 1) % self.rows
+        begins = sample[DONE]
         if any(sample[now] is not self._followed.get(now) for now, _ in self.pairs):
-            self._begin(sample, row)
+            begins = torch.maximum(begins, self._begin(sample, row).to(begins))
         for now, following in self.pairs:
             tree.copy_into(self.columns[now], after, self._single(now, sample[following]))
         tree.copy_into(self.columns[ACT], row, sample[ACT])
-        tree.copy_into(self.columns[_SCALARS], row, torch.cat([sample[key] for key in SCALARS], 1))
+        uncut = torch.zeros_like(begins)  # until the next step says otherwise
+        scalars = torch.cat([sample[REW], sample[DONE], sample[DONE2], sample[TERMINAL], begins, uncut], 1)
+        tree.copy_into(self.columns[_SCALARS], row, scalars)
         self._followed = {now: sample[following] for now, following in self.pairs}
         self.steps += 1
         self.length = min(self.length + 1, self.size)
 
-    def _begin(self, sample: Sample, row: int) -> None:
-        """Write what is acted on, and keep the successors aside that it is not.
-
-        The first observation of an episode before the last one ended says that collection began anew: the step before
-        is where the episode was cut off.
-        """
+    def _begin(self, sample: Sample, row: int) -> Tensor:
+        """Write what is acted on, keep the successors aside that it is not, and say where pieces begin, ``[N, 1]``."""
         stored = {now: tree.index(self.columns[now], row) for now, _ in self.pairs}
         given = {now: tree.to(self._single(now, sample[now]), self.device) for now, _ in self.pairs}
-        if self.length:
-            envs = _different_rows(stored, given)
-            if len(envs):
-                self._refuse_unknown_frames(sample[OBS], envs)
-                ids = (self.steps - 1) * self.num_envs + envs
-                self.aside.append(ids, {now: tree.index(value, envs) for now, value in stored.items()}, self.oldest)
-            ends = tree.first_leaf(self.columns[_SCALARS])[row - 1, :, _DONE2]
-            ends.copy_(torch.maximum(ends, sample[DONE][:, 0].to(ends)))
-        else:
-            self._write_older_frames(sample[OBS], row)
+        begins: Tensor = (
+            (sample[DONE].flatten() > 0).to(self.device) | (self.length == 0) | _different_rows(stored, given)
+        )
+        envs = begins.nonzero().flatten()
+        if len(envs) and self.length:
+            ids = (self.steps - 1) * self.num_envs + envs
+            self.successors.append(ids, {now: tree.index(value, envs) for now, value in stored.items()}, self.oldest)
+            tree.first_leaf(self.columns[_SCALARS])[row - 1, envs, _CUT] = 1
+        if len(envs) and self.frame_stack > 1:
+            stacks = sample[OBS].to(self.device)[envs]
+            odd = not_repeated(stacks, self.frame_stack)
+            older = as_frames(stacks, self.frame_stack)[odd, :-1]
+            self.older_frames.append(
+                self.steps * self.num_envs + envs[odd], {_OLDER: older}, self.oldest - self.frame_stack * self.num_envs
+            )
         for now, value in given.items():
             tree.copy_into(self.columns[now], row, value)
-
-    def _write_older_frames(self, obs: Tree, row: int) -> None:
-        """Whole stacks, where no rows before can hold their older frames yet."""
-        for back in range(1, self.frame_stack):
-            tree.copy_into(self.columns[OBS], (row - back) % self.rows, frame(obs, self.frame_stack, back))
-            tree.first_leaf(self.columns[_SCALARS])[(row - back) % self.rows, :, _DONE] = 0
-
-    def _refuse_unknown_frames(self, obs: Any, envs: Tensor) -> None:
-        if self.frame_stack > 1 and not repeats_one_frame(obs[envs.to(obs.device)], self.frame_stack):
-            raise RLError(
-                f"an episode begins with a stack that is not its first frame {self.frame_stack} times",
-                "Frames are stored once and stacked again: repeat the first one, or leave frame_stack out of env_kwargs.",
-            )
+        return begins.unsqueeze(1)
 
     # Reading
 
@@ -160,62 +161,90 @@ class Ring:
         return torch.arange(self.oldest if start is None else start, self.end, device=self.device)
 
     def scalars(self, ids: Tensor) -> Tensor:
-        """Reward, Done, NextDone and NextTerminal of transitions, ``[*ids.shape, 4]``."""
-        return self._take(_SCALARS, ids.flatten()).view(*ids.shape, len(SCALARS))  # type: ignore[union-attr]
+        """Rows of SCALARS, ``[*ids.shape, 6]``."""
+        rows: Any = self._take(_SCALARS, self.slots_of(ids.flatten()))
+        return rows.view(*ids.shape, len(SCALARS))  # type: ignore[no-any-return]
 
-    def transitions(self, ids: Tensor) -> dict[str, Tree]:
-        """Whole transitions ``[B]``."""
-        return self.acted_on(ids) | self.followed(ids)
+    @property
+    def begins(self) -> Tensor:
+        """Where the newest step begins a piece, ``[N]``."""
+        return tree.first_leaf(self.columns[_SCALARS])[(self.steps - 1) % self.rows, :, _BEGINS] > 0
 
-    def acted_on(self, ids: Tensor) -> dict[str, Tree]:
-        """What was acted on, what was done, and what it gave."""
-        reward, done, _, _ = self.scalars(ids).split(1, dim=1)
-        states = {now: self._now(now, ids) for now, _ in self.pairs}
-        return {**self.constants, **states, DONE: done, ACT: self._take(ACT, ids), REW: reward}
+    def windows(self, ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Rewards of the n steps from each of ``ids`` on, and which of them count, both ``[B, n]``.
 
-    def followed(self, ids: Tensor) -> dict[str, Tree]:
-        """What came after, and what it ended."""
-        _, _, done, terminal = self.scalars(ids).split(1, dim=1)
-        states = {following: self._next(now, ids) for now, following in self.pairs}
-        return {**states, DONE2: done, TERMINAL: terminal}
+        A window ends with the episode, with the piece, and with the newest transition.
+        """
+        steps = ids[:, None] + torch.arange(n, device=self.device) * self.num_envs
+        rewards, _, ended, _, begins, _ = self.scalars(steps).unbind(-1)
+        goes_on = (ended[:, :-1] == 0) & (begins[:, 1:] == 0) & (steps[:, 1:] < self.end)
+        first = torch.ones(len(ids), 1, dtype=torch.int64, device=self.device)
+        return rewards, torch.cat([first, goes_on.long()], 1).cumprod(1).bool()
 
-    def _now(self, key: str, ids: Tensor) -> Tree:
-        return self._stacks(self._history(ids)) if key == OBS and self.frame_stack > 1 else self._take(key, ids)
+    def transitions(self, ids: Tensor, last: Tensor | None = None) -> dict[str, Tree]:
+        """Whole transitions ``[B]``: what was acted on at ``ids``, and what followed there, or after ``last``."""
+        slots = self.slots_of(ids)
+        scalars: Any = self._take(_SCALARS, slots)
+        reward, done, done2, terminal, _, cut = scalars.split(1, 1)
+        if last is None:
+            last = ids
+        else:
+            _, _, done2, terminal, _, cut = self.scalars(last).split(1, 1)  # type: ignore[no-untyped-call]
+        batch = {**self.constants, DONE: done, ACT: self._take(ACT, slots), REW: reward}
+        batch |= {DONE2: done2, TERMINAL: terminal}
+        ended = cut.flatten().nonzero().flatten()
+        for now, following in self.pairs:
+            stacked = now == OBS and self.frame_stack > 1
+            batch[now] = self._stacks(*self._history(ids)) if stacked else self._take(now, slots)
+            batch[following] = self._next_stacks(last) if stacked else self._take(now, self.slots_of(last, 1))
+            if len(ended):
+                newest = frame(batch[following], self.frame_stack) if stacked else batch[following]
+                tree.copy_into(newest, ended, self.successors.get(now, last[ended]))
+        return batch
 
-    def _next(self, key: str, ids: Tensor) -> Tree:
-        """The next row, or what was kept aside instead."""
-        after = ids + self.num_envs
-        if key == OBS and self.frame_stack > 1:
-            stacks = self._stacks(torch.cat([self._history(ids)[:, 1:], after[:, None]], 1))
-            self.aside.overlay(frame(stacks, self.frame_stack), key, ids)
-            return stacks
-        successors = self._take(key, after)
-        self.aside.overlay(successors, key, ids)
-        return successors
+    def _next_stacks(self, ids: Tensor) -> Tree:
+        """Stacks that have moved on by one frame."""
+        frames, missing = self._history(ids)
+        frames = torch.cat([frames[:, 1:], ids[:, None] + self.num_envs], 1)
+        return self._stacks(frames, torch.cat([missing[:, 1:], torch.zeros_like(ids)[:, None]], 1))
 
-    def _history(self, ids: Tensor) -> Tensor:
-        """Where the frames of the stacks of ``ids`` lie, ``[B, k]``, oldest first; none before the episode's first."""
-        frames = [ids]
+    def _history(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Which rows hold the frames of the stacks ``ids``, oldest first, and how far before them a frame should lie.
+
+        Both ``[B, k]``. The first row of a piece stands in for what lies before it.
+        """
+        frames, missing = [ids], [torch.zeros_like(ids)]
         for _ in range(self.frame_stack - 1):
-            begins = self.scalars(frames[-1])[:, _DONE].bool()
-            frames.append(torch.where(begins, frames[-1], frames[-1] - self.num_envs))
-        return torch.stack(frames[::-1], 1)
+            begins = self.scalars(frames[-1])[:, _BEGINS].long()
+            frames.append(frames[-1] - self.num_envs * (1 - begins))
+            missing.append(missing[-1] + begins)
+        return torch.stack(frames[::-1], 1), torch.stack(missing[::-1], 1)
 
-    def _stacks(self, history: Tensor) -> Tree:
-        frames = self._take(OBS, history.flatten())
-        return tree.tree_map(lambda frame: frame.unflatten(0, history.shape).flatten(1, 2), frames)
+    def _stacks(self, frames: Tensor, missing: Tensor) -> Tree:
+        stacks: Any = self._take(OBS, self.slots_of(frames.flatten()))
+        stacks = stacks.view(*frames.shape, *stacks.shape[1:])
+        if self.older_frames.count:
+            rows, places = missing.nonzero().unbind(1)
+            found, kept = self.older_frames.find(frames[rows, places])
+            rows, places = rows[found], places[found]
+            older: Any = self.older_frames.rows[_OLDER]
+            stacks[rows, places] = older[kept, self.frame_stack - 1 - missing[rows, places]]
+        return stacks.flatten(1, 2)  # type: ignore[no-any-return]
 
-    def _take(self, key: str, ids: Tensor) -> Tree:
+    def slots_of(self, ids: Tensor, ahead: int = 0) -> Tensor:
+        """Where transitions lie, or those so many steps ahead."""
+        return (ids + ahead * self.num_envs if ahead else ids) % self.slots
+
+    def _take(self, key: str, slots: Tensor) -> Tree:
         """Rows of a column ``[B, …]``."""
-        slots = ids % self.slots
-        return tree.tree_map(lambda column: column.flatten(0, 1).index_select(0, slots), self.columns[key])
+        return tree.tree_map(lambda column: column.index_select(0, slots), self._flat[key])
 
     # The whole
 
     def get_state(self, size: int | None = None) -> dict[str, Any]:
         """Everything that counts, in time order: the newest ``size`` steps, or all."""
         length = min(self.length, self.size if size is None else size)
-        rows = self._rows(length)
+        rows, oldest = self._rows(length), (self.steps - length) * self.num_envs
         return {
             "steps": self.steps,
             "length": length,
@@ -223,7 +252,8 @@ class Ring:
             "frame_stack": self.frame_stack,
             "columns": {key: tree.to(tree.index(value, rows), "cpu") for key, value in self.columns.items()},
             "constants": {key: tree.copy(value, "cpu") for key, value in self.constants.items()},
-            "aside": self.aside.get_state((self.steps - length) * self.num_envs),
+            "successors": self.successors.get_state(oldest),
+            "older_frames": self.older_frames.get_state(oldest - self.frame_stack * self.num_envs),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -231,12 +261,12 @@ class Ring:
         self.steps, self.length = state["steps"], state["length"]
         self.num_envs, self.frame_stack = state["num_envs"], state["frame_stack"]
         rows = self._rows(self.length)
-        self.columns = {}
+        self._make_columns({key: tree.index(tree.index(value, 0), 0) for key, value in state["columns"].items()})
         for key, value in state["columns"].items():
-            self.columns[key] = self.allocate(tree.index(value, (0, 0)), self.rows, self.num_envs)  # type: ignore[arg-type]
             tree.copy_into(self.columns[key], rows, tree.to(value, self.device))
         self.constants = {key: tree.copy(value, self.device) for key, value in state["constants"].items()}
-        self.aside.set_state(state["aside"])
+        self.successors.set_state(state["successors"])
+        self.older_frames.set_state(state["older_frames"])
         self._followed = {}
 
     def resize(self, size: int) -> None:
@@ -252,10 +282,10 @@ class Ring:
 
 
 def _different_rows(first: Mapping[str, Tree], second: Mapping[str, Tree]) -> Tensor:
-    """Which of the rows ``[N, …]`` of two observations, hidden states included, are not the same."""
+    """Which rows of two observations, hidden states included, are not the same, ``[N]``."""
     found = [
         leaf
         for key, value in first.items()
         for leaf in tree.leaves(tree.tree_zip(lambda a, b: (a != b).reshape(len(a), -1).any(1), value, second[key]))
     ]
-    return torch.stack(found).any(0).nonzero().flatten()
+    return torch.stack(found).any(0)

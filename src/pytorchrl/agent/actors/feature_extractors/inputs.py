@@ -21,19 +21,22 @@ def box(space: gym.Space[Any], reader: str, dimensions: int | None = None) -> sp
     return space
 
 
-class Scaled(nn.Module):
-    """Observations as float32: uint8 (pixels) over their upper bound, 1/255 as a rule; floats as they are."""
+def pixel_scale(space: spaces.Box) -> float:
+    """What brings uint8 to [0, 1]: 1/255 as a rule."""
+    return 1.0 / max(float(space.high.max(initial=1)), 1.0) if space.dtype == np.uint8 else 1.0
+
+
+def as_float(obs: Tensor, scale: float) -> Tensor:
+    """Observations as float32: uint8 times ``scale``, floats as they are."""
+    return obs * scale if obs.dtype == torch.uint8 else obs.float()
+
+
+class Image(nn.Module):
+    """Images as floats, in the memory order that convolutions are fastest on."""
 
     def __init__(self, space: spaces.Box) -> None:
         super().__init__()
-        self.factor = 1.0 / max(float(space.high.max(initial=1)), 1.0) if space.dtype == np.uint8 else 1.0
+        self.scale = pixel_scale(space)
 
     def forward(self, obs: Tensor) -> Tensor:
-        return obs * self.factor if obs.dtype == torch.uint8 else obs.float()
-
-
-class Image(Scaled):
-    """Scaled images, in the memory order that convolutions are fastest on."""
-
-    def forward(self, obs: Tensor) -> Tensor:
-        return super().forward(obs).contiguous(memory_format=torch.channels_last)
+        return as_float(obs, self.scale).contiguous(memory_format=torch.channels_last)

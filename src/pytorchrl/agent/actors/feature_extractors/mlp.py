@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu, relu, silu
 
-from pytorchrl.agent.actors.feature_extractors.inputs import Scaled, box
+from pytorchrl.agent.actors.feature_extractors.inputs import as_float, box, pixel_scale
 from pytorchrl.agent.actors.initialization import HIDDEN_GAIN, orthogonal
 from pytorchrl.component import Component
 from pytorchrl.parameters import PositiveFloat, PositiveInt
@@ -42,14 +42,14 @@ class MLP(nn.Module, Component):
         super().__init__()
         space = box(input_space, type(self).__name__)
         sizes = [math.prod(space.shape), *hidden_sizes]
-        self.scaled = Scaled(space)
+        self.scale = pixel_scale(space)
         self.flatten = len(space.shape) != 1
         self.layers = nn.ModuleList(orthogonal(nn.Linear(m, n), gain) for m, n in pairwise(sizes))
         self.activation = ACTIVATIONS[activation]
         self.num_features = sizes[-1]
 
     def forward(self, obs: Tensor) -> Tensor:
-        x = self.scaled(obs)
+        x = as_float(obs, self.scale)
         if self.flatten:
             x = x.flatten(1)
         for layer in self.layers:

@@ -27,7 +27,7 @@ class Memory(nn.Module):
         """(``[L, n, num_features]``, next hidden states) of steps ``[L, n, F]`` without a reset."""
 
     def forward(self, x: Tensor, rhs: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
-        """(features, next hidden states) of rows ``[L·n, F]``; where ``done`` is 1 the state is zero before x is read."""
+        """(features, next hidden states) of rows ``[L·n, F]``; where ``done`` is 1, x is read with a state of zeros."""
         n = len(rhs)
         x, done = x.reshape(-1, n, x.shape[-1]), done.reshape(-1, n) != 0
         if len(x) == 1:

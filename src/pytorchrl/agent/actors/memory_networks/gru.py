@@ -27,7 +27,7 @@ class GRU(Memory, Component):
         self.num_features = output_size
 
     def initial(self, num_envs: int) -> Tensor:
-        return torch.zeros(num_envs, self.num_features, device=self.gru.weight_hh_l0.device)
+        return torch.zeros(num_envs, self.num_features, device=next(self.parameters()).device)
 
     def run(self, x: Tensor, rhs: Tensor) -> tuple[Tensor, Tensor]:
         y, rhs = self.gru(x, rhs.unsqueeze(0))

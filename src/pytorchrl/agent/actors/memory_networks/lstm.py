@@ -29,7 +29,7 @@ class LSTM(Memory, Component):
         self.num_features = layer_size
 
     def initial(self, num_envs: int) -> Tensor:
-        device = self.lstm.weight_hh_l0.device
+        device = next(self.parameters()).device
         return torch.zeros(num_envs, 2 * self.num_layers, self.num_features, device=device)
 
     def run(self, x: Tensor, rhs: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,1 @@
+"""Algorithms that learn from replayed data of earlier policies."""

@@ -1,0 +1,1 @@
+"""Storages for learning models of the environment."""

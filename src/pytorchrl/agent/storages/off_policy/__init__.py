@@ -1,0 +1,1 @@
+"""Replay: storages that off-policy algorithms draw from."""
