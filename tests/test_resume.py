@@ -100,8 +100,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(env: str, tmp_path: Path, mon
 
 
 def test_a_run_that_was_killed_resumes_bit_for_bit(tmp_path: Path) -> None:
-    steps = 40_960
-    settings = {"steps": steps, "overrides": SMALL | {"run.checkpoint_every": 1024, "run.eval_every": 0}}
+    steps = 8_192
+    settings = {"steps": steps, "overrides": SMALL | {"run.checkpoint_every": 1024, "run.eval_every": 0, "run.log_every": 512}}
     prl.train("ppo", "CartPole-v1", run=tmp_path / "whole", **settings)
     program = (
         f"import pytorchrl as prl; prl.train('ppo', 'CartPole-v1', run={str(tmp_path / 'killed')!r}, **{settings!r})"

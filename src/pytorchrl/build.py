@@ -32,7 +32,7 @@ def build_scheme(config: RunConfig, env_fn: EnvMaker | None, device: str) -> Sch
     maker = env_fn or env_maker(config.env.id)
     try:
         envs_factory, action_space, observation_space = VecEnv.create_factory(
-            maker, config.env.kwargs, config.env.num_envs
+            maker, config.env.kwargs, config.env.num_envs, backend=config.env.backend
         )
     except EnvError as error:
         raise ConfigError(f"{config.env.id} cannot be made: {error.__cause__}") from error
@@ -41,4 +41,12 @@ def build_scheme(config: RunConfig, env_fn: EnvMaker | None, device: str) -> Sch
         observation_space, action_space, algo_name, **config.actor.config
     )
     storage_factory = load_class("storage", config.storage.name).create_factory(**config.storage.config)
-    return Scheme(algo_factory, actor_factory, storage_factory, envs_factory, local_device=device, seed=config.run.seed)
+    return Scheme(
+        algo_factory,
+        actor_factory,
+        storage_factory,
+        envs_factory,
+        local_device=device,
+        seed=config.run.seed,
+        normalize_rewards=config.env.normalize_rewards,
+    )

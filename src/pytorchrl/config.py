@@ -70,7 +70,10 @@ def resolve(
     if config is None or preset is not None:
         used = resolver.put_preset_below(preset)
     resolved = replace(resolver.resolve(), preset=used)
-    resolved.to_yaml()  # what no file can hold is refused before anything is written
+    try:
+        resolved.to_yaml()
+    except ConfigError as error:  # refused now, before anything is written
+        raise ConfigError(f"{config or 'env.kwargs'}: {error.what}") from None
     return resolved
 
 
@@ -194,7 +197,7 @@ class _Resolver:
         if algorithm is None or self.env_id is None or preset == "none":
             return None
         known = presets_of(algorithm)
-        if preset is not None and preset not in known:
+        if preset is not None and preset not in list(known):
             raise ConfigError(f"{algorithm} has no preset '{preset}'", suggestion(str(preset), [*known, "none"]))
         name = preset or (self.env_id if self.env_id in known else "default")
         if name not in known:

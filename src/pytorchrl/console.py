@@ -18,16 +18,20 @@ CURVE_WIDTH = 64
 
 def say(text: str) -> None:
     """One line on standard output, at once."""
-    with _reader_may_leave(sys.stdout):
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+    _write(sys.stdout, text)
 
 
 def complain(text: str) -> None:
     """One line on standard error."""
-    with _reader_may_leave(sys.stderr):
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+    _write(sys.stderr, text)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    encoding = stream.encoding or "utf-8"
+    with _reader_may_leave(stream):
+        # A letter that the stream lacks is no reason to stop.
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        stream.flush()
 
 
 @contextlib.contextmanager
@@ -58,8 +62,8 @@ def display(title: str, target_steps: int, quiet: bool) -> Display:
     """The live panel on a terminal, plain lines elsewhere."""
     if quiet:
         return Silence()
-    live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    return Panel(title, target_steps) if live else Lines(target_steps)
+    able = os.environ.get("TERM") != "dumb" and "utf" in sys.stdout.encoding.lower()
+    return Panel(title, target_steps) if able and sys.stdout.isatty() else Lines(target_steps)
 
 
 class Silence:

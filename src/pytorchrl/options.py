@@ -20,11 +20,15 @@ class EnvOptions:
         id: a Gymnasium id, or module:Env-v0 on the command line.
         num_envs: environments stepped together.
         kwargs: what the environment is made with.
+        backend: what runs the environments; auto measures a step and takes processes if they pay off.
+        normalize_rewards: whether to learn from rewards in units of the spread of their discounted sums.
     """
 
     id: str
     num_envs: Annotated[int, Range(1, 2**16)] = 1
     kwargs: dict[str, Any] = field(default_factory=dict)
+    backend: Literal["auto", "sync", "async", "vector", "envpool"] = "auto"
+    normalize_rewards: bool = False
 
 
 @dataclass

@@ -107,12 +107,14 @@ class Node:
     """A value on its way into a parameter, and where it stands.
 
     ``value`` is a scalar, a list of nodes or a dict of nodes. A scalar of a file or of the command line is ``text``
-    and is read as its parameter's type says; a scalar from Python must already have that type.
+    and is read as its parameter's type says, or, where any type would do, as what it looks like unless it is
+    ``quoted``; a scalar from Python must already have that type.
     """
 
     value: Any
     line: int | None = None
     text: bool = False
+    quoted: bool = False
 
     @classmethod
     def of(cls, value: Any) -> Node:
@@ -246,7 +248,7 @@ def _natural(node: Node) -> Any:
         return {key: _natural(item) for key, item in node.value.items()}
     if isinstance(node.value, list):
         return [_natural(item) for item in node.value]
-    if not node.text:
+    if not node.text or node.quoted:
         return node.value
     for read in (_int, _float, _bool):
         try:

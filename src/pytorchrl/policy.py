@@ -101,11 +101,11 @@ def _name_of(value: Any) -> str:
     raise TypeError(f"{value!r} cannot be written as JSON")
 
 
-def save_policy(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a policy's files into a folder of their own."""
+def save_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files, such as a policy's, into a folder of their own."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (WEIGHTS, DESCRIPTION):
-        write_bytes(folder / name, files[name])
+    for name, data in files.items():
+        write_bytes(folder / name, data)
 
 
 def load_policy(path: str | Path) -> Policy:

@@ -46,8 +46,8 @@ class RunFolder:
         """A folder that this run alone has: ``path``, which must not hold a run, or a new one under ``runs``."""
         if path is not None:
             folder = cls(Path(path))
-            if not str(path) or (folder.path.exists() and not folder.path.is_dir()):
-                raise ConfigError(f"'{path}' is no folder", "Give --run the name of a new one.")
+            if not str(path):
+                raise ConfigError("the run's folder has no name", "Give --run the name of a new one.")
             if not folder._claim():
                 raise ConfigError(f"{path}: there is a run in this folder already", "Give --run another folder.")
             return folder

@@ -14,7 +14,7 @@ from typing import Any
 from strictyaml import ruamel
 
 from pytorchrl.errors import ConfigError
-from pytorchrl.parameters import Node
+from pytorchrl.parameters import Node, convert
 
 LARGEST_FILE = 1 << 20
 DEEPEST_NESTING = 20
@@ -29,8 +29,9 @@ def read_yaml(path: str | Path) -> Node:
             data = file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
         raise
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read as a file ({error.strerror})") from error
+    except (OSError, ValueError) as error:  # a name with NUL in it, or with letters that no file has
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: cannot be read as a file ({cause})") from error
     if len(data) > LARGEST_FILE:
         raise ConfigError(f"{path}: too large for a configuration (at most {LARGEST_FILE} bytes)")
     try:
@@ -85,7 +86,7 @@ class _Builder:
         if isinstance(event, ruamel.ScalarEvent):
             if _UNPRINTABLE.search(event.value):
                 self.refuse(event, f"an unprintable character ({event.value!r})")
-            return Node(event.value, line, text=True)
+            return Node(event.value, line, text=True, quoted=event.style in ("'", '"'))
         if isinstance(event, ruamel.SequenceStartEvent):
             items = []
             while not isinstance(event := next(self.events), ruamel.SequenceEndEvent):
@@ -121,10 +122,19 @@ def to_yaml(value: Any, indent: int = 0) -> str:
         elif isinstance(item, dict):
             lines.append(f"{pad}{_scalar(key)}: {{}}\n")
         elif isinstance(item, (list, tuple)):
-            lines.append(f"{pad}{_scalar(key)}: [{', '.join(_scalar(entry) for entry in item)}]\n")
+            lines.append(f"{pad}{_scalar(key)}: {_flow(item)}\n")
         else:
             lines.append(f"{pad}{_scalar(key)}: {_scalar(item)}\n")
     return "".join(lines)
+
+
+def _flow(value: Any) -> str:
+    """Lists, and what is inside them, in a line."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_scalar(key)}: {_flow(item)}' for key, item in value.items())}}}"
+    return _scalar(value)
 
 
 def _scalar(value: Any) -> str:
@@ -135,7 +145,8 @@ def _scalar(value: Any) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     text = value.__name__ if isinstance(value, type) else str(value)
-    if re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*(:[A-Za-z0-9_./+-]+)*", text):
+    plain = re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*(:[A-Za-z0-9_./+-]+)*", text)
+    if plain and convert(Node(text, text=True), Any) == text:  # what would be read as a number is quoted
         return text
     if _UNPRINTABLE.search(text) or "\n" in text or "\t" in text:
         raise ConfigError(f"{text!r} cannot be written to a configuration file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,17 +11,20 @@ import torch
 from pytorchrl import state_tree
 from pytorchrl.build import EnvMaker, build_scheme, device_of
 from pytorchrl.checkpoint import newest_checkpoint, write_checkpoint
+from pytorchrl.config import resolve
 from pytorchrl.console import Display, display
 from pytorchrl.errors import NonFiniteError
+from pytorchrl.guards import require_finite_weights
 from pytorchrl.learner import Learner
 from pytorchrl.logs import open_log
 from pytorchrl.options import RunConfig
-from pytorchrl.policy import load_weights, policy_files, save_policy
+from pytorchrl.policy import WEIGHTS, load_weights, policy_files, save_files
 from pytorchrl.progress import Progress
 from pytorchrl.run_folder import RunFolder, surroundings
 from pytorchrl.signals import Interrupted, StopRequest
 
 STATE, STATE_TENSORS = "state.json", "state.safetensors"
+FAILURE = "failure"
 
 
 class Trainer:
@@ -73,7 +77,7 @@ class Trainer:
             self.learner.stop()
         if request.number is not None:
             raise Interrupted(request.number, folder.path)
-        save_policy(folder.policy, self.policy_files())
+        save_files(folder.policy, self.policy_files())
         return self.progress
 
     def opening(self) -> list[str]:
@@ -111,6 +115,7 @@ class Trainer:
 
     def save(self) -> None:
         """A checkpoint: the policy by itself, and everything else that the run is."""
+        require_finite_weights(self.learner.scheme.actor.state_dict())
         state = {"learner": self.learner.get_state(), "progress": self.progress.get_state()}
         structure, tensors = state_tree.encode(state)
         files = self.policy_files() | {STATE: structure, STATE_TENSORS: tensors}
@@ -138,9 +143,24 @@ class Trainer:
         return policy_files(scheme.actor, info, scheme.envs.backend.observations.source)
 
     def write_failure(self) -> None:
-        """What the failed update was made of, so that it can be repeated."""
+        """What the failed update was made of; ``repeat_failure`` does it again."""
         scheme = self.learner.scheme
-        state = {"batch": scheme.current_batch, "algorithm": scheme.algorithm.get_state(), "steps": self.learner.steps}
+        state = {"batch": scheme.current_batch, "algorithm": scheme.algorithm.get_state()}
         structure, tensors = state_tree.encode(state)
-        folder = self.folder.path / "failure"
-        save_policy(folder, self.policy_files() | {STATE: structure, STATE_TENSORS: tensors})
+        save_files(self.folder.path / FAILURE, self.policy_files() | {STATE: structure, STATE_TENSORS: tensors})
+
+
+def repeat_failure(run: str | Path, env_fn: EnvMaker | None = None) -> None:
+    """Do the update once more that a run failed in, from the bundle that it left; raises what was raised then."""
+    folder = RunFolder.open(run)
+    files = {name: (folder.path / FAILURE / name).read_bytes() for name in (WEIGHTS, STATE, STATE_TENSORS)}
+    config = resolve(None, None, config=folder.config)
+    scheme = build_scheme(config, env_fn, device_of(config.run.device)[0])
+    try:
+        load_weights(scheme.actor, files)
+        state = state_tree.decode(files[STATE], files[STATE_TENSORS])
+        scheme.algorithm.set_state(state["algorithm"])
+        scheme.algorithm.compute_gradients(state["batch"])
+        scheme.algorithm.apply_gradients()
+    finally:
+        scheme.close()

@@ -124,8 +124,9 @@ WORDS = {
     "observations that do not fit": by_words("train ppo Wordy-v0", "observation space Text"),
     "existing run folder": by_flags("--run {finished}", "there is a run in this folder already"),
     "run folder below a file": by_flags("--run {finished}/status.json/x", "cannot be made a run folder"),
-    "run folder that is a file": by_flags("--run {finished}/status.json", "is no folder"),
-    "run folder without name": ([*TRAIN, "--run", ""], None, ("is no folder",)),
+    "run folder that is a file": by_flags("--run {finished}/status.json", "cannot be made a run folder (File exists)"),
+    "run folder without name": ([*TRAIN, "--run", ""], None, ("the run's folder has no name",)),
+    "NUL in a file": (["train", "--config", "a\0b"], None, ("cannot be read as a file", "null byte")),
     "NUL in a path": ([*TRAIN, "--run", "a\0b"], None, ("cannot be made a run folder", "null byte")),
     "evaluate nothing": by_words("evaluate nope", "nope: no such run folder"),
     "evaluate no run": by_words("evaluate .", "this is not a run folder"),
@@ -164,8 +165,6 @@ def test_a_bad_request_is_refused(
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 3
     assert len(err) < 600
-
-
 
 
 def test_all_that_is_wrong_in_a_file_is_told_at_once(

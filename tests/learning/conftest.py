@@ -120,7 +120,7 @@ def learn(
     **ppo: Any,
 ) -> Scheme:
     """PPO on an environment through the real VecEnv, Collector and GAEBuffer, lr annealed to 0."""
-    envs_factory, action_space, observation_space = VecEnv.create_factory(lambda: env(), {}, num_envs)
+    envs_factory, action_space, observation_space = VecEnv.create_factory(lambda: env(), {}, num_envs, backend="sync")
     chosen = {"lr": 1e-2, "gamma": GAMMA, "num_mini_batch": 4, "use_clipped_value_loss": False, "test_every": 0, **ppo}
     algo_factory, name = PPO.create_factory(**chosen)
     actor_factory = OnPolicyActor.create_factory(

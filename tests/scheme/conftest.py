@@ -44,7 +44,7 @@ class ScriptedEnv(gym.Env[Any, Any]):
         self.first = index_env if different else 0
         self.log = [] if log is None else log
         self.log.append(("made", mode, index_env))
-        self.episode = -1
+        self.episode, self.steps = -1, 0
         self.over = True
 
     def _observation(self) -> Any:
@@ -58,6 +58,8 @@ class ScriptedEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert not self.over, "stepped past an end"
+        self.steps += 1
+        assert self.steps < 10_000, "played for ever"
         self.log.append(("step", self.mode, self.index))
         length, end = self.script[(self.first + self.episode) % len(self.script)]
         self.time += 1
@@ -103,7 +105,9 @@ def make_scheme() -> Callable[..., Scheme]:
         storage: Any = None,
         **ppo: Any,
     ) -> Scheme:
-        envs_factory, action_space, observation_space = VecEnv.create_factory(env, env_kwargs or {}, num_envs)
+        envs_factory, action_space, observation_space = VecEnv.create_factory(
+            env, env_kwargs or {}, num_envs, backend="sync"
+        )
         algo_factory, name = PPO.create_factory(**{"num_mini_batch": 2, "num_epochs": 2, "test_every": 0, **ppo})
         actor_factory = OnPolicyActor.create_factory(
             observation_space, action_space, name, feature_extractor_kwargs={"hidden_sizes": [8]}

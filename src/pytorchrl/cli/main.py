@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import re
 import sys
 from collections.abc import Sequence
@@ -80,6 +79,7 @@ RUN_FLAGS = {
     "--steps": ("run.steps", "N", "environment steps to train for"),
     "--seed": ("run.seed", "S", "root of every random stream (1)"),
     "--envs": ("env.num_envs", "N", "environments stepped together"),
+    "--backend": ("env.backend", "NAME", "auto, sync, async, vector or envpool"),
     "--device": ("run.device", "DEVICE", "auto, cpu or cuda"),
     "--threads": ("run.threads", "N", "intra-op threads (1)"),
     "--eval-every": ("run.eval_every", "N", "environment steps between evaluations; 0 for none"),
@@ -158,6 +158,4 @@ def whole_number(text: str, flag: str, low: int = 0) -> int:
 
 def entry_point() -> NoReturn:
     """The installed program."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a letter is no reason to stop
-        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())

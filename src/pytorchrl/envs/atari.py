@@ -12,7 +12,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, StickyAction
 
 from pytorchrl.agent.env.backend import LIFE_LOST
 
@@ -26,6 +26,7 @@ def make(
     noop_max: int = 30,
     life_loss: bool = False,
     clip_reward: bool = True,
+    repeat_action_probability: float | None = None,
     **kwargs: Any,
 ) -> gym.Env[Any, Any]:
     """One preprocessed game, observations ``[frame_stack, screen_size, screen_size]`` uint8.
@@ -37,11 +38,21 @@ def make(
         noop_max: the most frames without action at the start of a game.
         life_loss: whether the loss of a life is terminal to the learner; the game goes on.
         clip_reward: whether the learner is given the sign of the reward.
-        kwargs: what the game is made with, such as repeat_action_probability.
+        repeat_action_probability: how often a frame repeats the action of the frame before; None: as the id says.
+        kwargs: what the game is made with, such as full_action_space.
     """
-    env = gym.make(env_id, disable_env_checker=True, **{**kwargs, "frameskip": 1})
+    env = gym.make(env_id, disable_env_checker=True, **{**kwargs, "frameskip": 1, "repeat_action_probability": 0.0})
+    # Not the emulator's own sticky actions: the action that they repeat is in no saved state of it.
+    sticky = stickiness(env_id) if repeat_action_probability is None else repeat_action_probability
+    if sticky > 0:
+        env = StickyAction(env, sticky)
     env = AtariPreprocessing(env, noop_max=noop_max, frame_skip=frame_skip, screen_size=screen_size)
     return FrameStackObservation(Game(env, life_loss, clip_reward), frame_stack, padding_type="reset")
+
+
+def stickiness(env_id: str) -> float:
+    """The probability of a sticky action that belongs to an id."""
+    return float(gym.spec(env_id).kwargs.get("repeat_action_probability", 0.25))
 
 
 class Game(gym.Wrapper[Any, Any, Any, Any]):
@@ -100,7 +111,7 @@ def make_vector(
     """The same games on ale-py's own threads; their random numbers are not those of ``make``."""
     from ale_py.vector_env import AtariVectorEnv
 
-    options = {**gym.spec(env_id).kwargs, **kwargs}
+    options: dict[str, Any] = {**gym.spec(env_id).kwargs, **kwargs}
     options.pop("frameskip", None)
     options.pop("obs_type", None)
     game = options.pop("game")

@@ -8,6 +8,7 @@ and a natural end fall together, EnvPool reports the limit alone; only its Atari
 from __future__ import annotations
 
 import re
+import warnings
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from pytorchrl.agent.env.backend import usable_cores
-from pytorchrl.envs.atari import Games
+from pytorchrl.envs.atari import Games, stickiness
 from pytorchrl.errors import ConfigError, suggestion
 
 TINY = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
@@ -35,14 +36,16 @@ class Pool(VectorEnv[Any, Any, Any]):
         tiny = task in gym.registry and str(gym.spec(task).entry_point).startswith(TINY)
         options = {"num_threads": 1 if tiny else min(num_envs, usable_cores()), **options}
         self._make: Any = partial(envpool.make, task, env_type="gymnasium", num_envs=num_envs, **options)
-        try:
-            spec: Any = envpool.make_spec(task, num_envs=num_envs, **options)
-        except TypeError as error:
-            raise ConfigError(f"EnvPool cannot make '{task}': {error}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the precision of bounds, which is EnvPool's business
+            try:
+                spec: Any = envpool.make_spec(task, num_envs=num_envs, **options)
+                spaces = spec.gymnasium_observation_space, spec.gymnasium_action_space
+            except TypeError as error:
+                raise ConfigError(f"EnvPool cannot make '{task}': {error}") from error
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
-        self.single_observation_space = spec.gymnasium_observation_space
-        self.single_action_space = spec.gymnasium_action_space
+        self.single_observation_space, self.single_action_space = spaces
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._pool: Any = None
@@ -93,12 +96,11 @@ def make_atari(
     **kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """The games of ``atari.make`` in a pool; their random numbers are not the same."""
-    sticky = gym.spec(env_id).kwargs.get("repeat_action_probability", 0.0)
     task = re.sub(r"^ALE/|(NoFrameskip|Deterministic|-ram)?-v\d+$", "", env_id) + "-v5"
     pool = Pool(
         task,
         num_envs,
-        **{"repeat_action_probability": sticky, **kwargs},
+        **{"repeat_action_probability": stickiness(env_id), **kwargs},
         frame_skip=frame_skip,
         stack_num=frame_stack,
         img_height=screen_size,

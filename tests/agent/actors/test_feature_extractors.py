@@ -155,3 +155,23 @@ def test_what_cannot_work_is_refused_by_name(
         make_extractor(space, network, kwargs)
     assert set(FEATURE_EXTRACTORS) >= {"MLP", "NatureCNN"}
     assert "NoSize" not in FEATURE_EXTRACTORS
+
+
+@pytest.mark.parametrize("network", [NatureCNN, ImpalaCNN, FixupCNN])
+def test_gradients_lie_in_memory_as_their_parameters_do(network: type[nn.Module], rows: Callable[..., Any]) -> None:
+    """Fused optimizers take it for granted: a step from autograd.grad is the step of an unfused one."""
+    models = [make_extractor(IMAGE, network, {"output_size": 4}) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    obs = rows(IMAGE, 8)
+    for model, fused in zip(models, (True, False), strict=True):
+        parameters = list(model.parameters())
+        optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=fused)
+        for _ in range(2):
+            for parameter, gradient in zip(
+                parameters, torch.autograd.grad(model(obs).square().sum(), parameters), strict=True
+            ):
+                assert gradient.stride() == parameter.stride()
+                parameter.grad = gradient
+            optimizer.step()
+    for fused_weight, weight in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(fused_weight, weight, rtol=1e-3, atol=1e-4)

@@ -11,7 +11,7 @@ from tests.agent.actors.conftest import ACTIONS
 
 from pytorchrl.agent.actors import OffPolicyActor, OnPolicyActor
 from pytorchrl.agent.env.formats import ObservationFormat
-from pytorchrl.policy import Policy, load_policy, save_policy
+from pytorchrl.policy import Policy, load_policy, save_files
 
 # As environments have them: images with channels last, whole numbers.
 OBSERVATIONS: dict[str, gym.Space[Any]] = {
@@ -79,7 +79,7 @@ def test_a_policy_is_its_files(observation: str, algorithm: str, tmp_path: Path)
     policy = policy_of(observation, "box", algorithm, **GRU, normalize_observations=True, restart_model=None)
     batch, _ = batch_of(OBSERVATIONS[observation], 4)
     policy.actor.update_normalizer(policy._rows(batch)[0])
-    save_policy(tmp_path, policy.files())
+    save_files(tmp_path, policy.files())
     loaded = load_policy(tmp_path)
     np.testing.assert_array_equal(loaded.predict(batch)[0], policy.predict(batch)[0])
     for name, tensor in policy.actor.state_dict().items():
@@ -87,5 +87,5 @@ def test_a_policy_is_its_files(observation: str, algorithm: str, tmp_path: Path)
     # the same files are where another actor may start
     again = policy_of(observation, "box", algorithm, **GRU, normalize_observations=True, restart_model=str(tmp_path))
     np.testing.assert_array_equal(again.predict(batch)[0], policy.predict(batch)[0])
-    save_policy(tmp_path / "again", again.files())
+    save_files(tmp_path / "again", again.files())
     assert load_policy(tmp_path / "again").actor.state_dict().keys() == policy.actor.state_dict().keys()

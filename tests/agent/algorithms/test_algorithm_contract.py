@@ -135,11 +135,23 @@ def test_the_joint_norm_of_one_optimizer_is_clipped(make_ppo: Callable[..., PPO]
         torch.testing.assert_close(after, expected, rtol=1e-3, atol=1e-9)
 
 
+def test_what_is_no_network_is_not_clipped() -> None:
+    algorithm = TwoHalves(max_grad_norm=0.5)
+    algorithm.unclipped = [algorithm.optimizers.pop()]
+    before = [weight.item() for weight in weights_of(algorithm)]
+    algorithm.apply_gradients([torch.full((1, 1), 40.0), torch.full((1,), 3.0)])
+    moved = [old - new.item() for old, new in zip(before, weights_of(algorithm), strict=True)]
+    assert moved == pytest.approx([0.5, 3.0], abs=1e-5)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_gradient_that_is_not_finite_is_stopped_before_any_weight(value: float, which: int) -> None:
-    """Also before those of an optimizer that comes first."""
+@pytest.mark.parametrize("unclipped", [False, True])
+def test_a_gradient_that_is_not_finite_is_stopped_before_any_weight(value: float, which: int, unclipped: bool) -> None:
+    """Also before those of an optimizer that comes first, and of a temperature or a dual, which nobody clips."""
     algorithm = TwoHalves()
+    if unclipped:
+        algorithm.unclipped = [algorithm.optimizers.pop()]
     before = weights_of(algorithm)
     gradients = [torch.ones(1, 1), torch.ones(1)]
     gradients[which] = gradients[which] * value

@@ -16,6 +16,7 @@ from tests.agent.env.toys import Counter, SavingCounter
 from pytorchrl import CheckpointError, state_tree
 from pytorchrl.agent.env import snapshots
 from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.envs import atari
 from pytorchrl.envs.gymnasium import env_maker
 
 CLASSIC = ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
@@ -88,6 +89,18 @@ def test_atari(game: str, life_loss: bool) -> None:
     assert_continues(make, before=30, after=100)
 
 
+@pytest.mark.slow
+def test_every_atari_game() -> None:
+    env_maker("ALE/Pong-v5")
+    games = [env_id for env_id in gym.registry if env_id.startswith("ALE/") and env_id.endswith("-v5")]
+    for env_id in games:
+        if "-ram-" in env_id or "TicTacToe3D" in env_id:
+            continue
+        noop_max = 0 if "Backgammon" in env_id or "Checkers" in env_id else 10
+        make = partial(env_maker(env_id), max_num_frames_per_episode=200, noop_max=noop_max)
+        assert_continues(make, before=20, after=60)
+
+
 def test_a_life_lost_in_the_step_that_is_saved() -> None:
     def make() -> gym.Env[Any, Any]:
         return env_maker("ALE/Breakout-v5")(life_loss=True, noop_max=0, repeat_action_probability=0.0)
@@ -150,6 +163,9 @@ def test_an_environment_of_the_user_s() -> None:
     [
         (Counter, "environment Counter has no get_state"),
         (lambda: gym.make("LunarLander-v3"), "environment LunarLander has no"),
+        (lambda: atari.make("ALE/TicTacToe3D-v5"), "not restore tic_tac_toe_3d exactly"),
+        (lambda: atari.make("ALE/Pong-v5", frame_skip=2), "skip 4 frames"),
+        (lambda: gym.make("ALE/Pong-v5"), "sticky"),
         (lambda: gym.make("HalfCheetah-v4"), "environment HalfCheetahEnv has no"),
         (lambda: type("Mine", (gym.Wrapper,), {})(gym.make("CartPole-v1")), "wrapper Mine has no"),
         (lambda: type("MyCartPole", (type(gym.make("CartPole-v1").unwrapped),), {})(), "MyCartPole has no"),
@@ -157,6 +173,7 @@ def test_an_environment_of_the_user_s() -> None:
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_what_cannot_be_saved_is_named(make: Any, reason: str) -> None:
+    env_maker("ALE/Pong-v5")  # registers the games
     env = make()
     assert reason in (snapshots.snapshot_support(env) or "")
     with pytest.raises(CheckpointError, match=reason):

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torch import nn
 
-Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+Layer = TypeVar("Layer", bound="nn.Linear | nn.Conv2d")
 
 # The gain behind which a ReLU, and with little loss a tanh, keeps the size of what flows through.
 HIDDEN_GAIN = math.sqrt(2)

@@ -38,7 +38,7 @@ class ObservationNormalizer(nn.Module):
 
     def _moments(self) -> RunningMeanStd:
         moments = RunningMeanStd(self.shape, self.mean.device)
-        moments.mean, moments.var, moments.count = self.mean, self.var, self.count.item()
+        moments.mean, moments.var = self.mean, self.var
         return moments
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -49,6 +49,7 @@ class ObservationNormalizer(nn.Module):
     def update(self, obs: Tensor) -> None:
         """Merge observations ``[…, *shape]``."""
         moments = self._moments()
+        moments.count = self.count.item()
         moments.update(obs.reshape(-1, *self.shape))
         self.mean.copy_(moments.mean)
         self.var.copy_(moments.var)

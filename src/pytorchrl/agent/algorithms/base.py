@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -150,10 +151,12 @@ class Algorithm(Component):
             for parameter, gradient in zip(self.trainable_parameters, gradients, strict=True):
                 if gradient is not parameter.grad:
                     parameter.grad = None if gradient is None else gradient.to(parameter.device, copy=True)
-        for optimizer in self.optimizers:  # all of them are looked at before the first one steps
+        optimizers = (*self.optimizers, *self.unclipped)
+        for optimizer in optimizers:  # all of them are looked at before the first one steps
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            self._refuse_non_finite("gradient norm", clip_grad_norm_(parameters, self.max_grad_norm))
-        for optimizer in (*self.optimizers, *self.unclipped):
+            limit = math.inf if optimizer in self.unclipped else self.max_grad_norm
+            self._refuse_non_finite("gradient norm", clip_grad_norm_(parameters, limit))
+        for optimizer in optimizers:
             optimizer.step()
         self.iter += 1
 
@@ -166,9 +169,9 @@ class Algorithm(Component):
                 when=f"update {self.iter + 1}",
             )
 
-    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def set_weights(self, actor_weights: Mapping[str, Tensor]) -> None:
         """Load the actor's weights, nothing more."""
-        self.actor.load_state_dict(weights)
+        self.actor.load_state_dict(actor_weights)
 
     def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> None:
         """Change a documented parameter, at once; an unknown name raises and names the nearest."""

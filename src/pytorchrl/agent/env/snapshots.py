@@ -8,11 +8,12 @@ wrappers and those with the two methods, which then speak for the wrapper alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers import AtariPreprocessing
 from gymnasium.wrappers.utils import RunningMeanStd
 
 from pytorchrl.errors import CheckpointError
@@ -85,6 +86,9 @@ ENVS: dict[str, tuple[str, ...]] = {
     "toy_text.blackjack:BlackjackEnv": ("dealer", "player"),
 }
 SUITE = "gymnasium.envs."
+# The emulator's frame buffer is in no state of it; the third frame after a restore is drawn anew in every game but one.
+ENOUGH_FRAMES = 4
+INEXACT_GAMES = ("tic_tac_toe_3d",)
 
 
 def snapshot_support(env: gym.Env[Any, Any]) -> str | None:
@@ -92,8 +96,10 @@ def snapshot_support(env: gym.Env[Any, Any]) -> str | None:
     for layer in layers(env):
         if isinstance(layer, Saveable) or _attributes(layer) is not None:
             continue
-        if layer is env.unwrapped and (_is_mujoco(layer) or _is_atari(layer)):
+        if layer is env.unwrapped and _is_mujoco(layer):
             continue
+        if layer is env.unwrapped and _is_atari(layer):
+            return _atari_support(layer, layers(env))
         kind = "wrapper" if isinstance(layer, gym.Wrapper) else "environment"
         return f"the {kind} {type(layer).__name__} has no get_state and set_state"
     return None
@@ -230,6 +236,16 @@ def _restore_mujoco(env: Any, saved: Mapping[str, Any]) -> None:
     mujoco.mj_setState(env.model, env.data, saved["state"], mujoco.mjtState.mjSTATE_INTEGRATION)
     env.data.xpos[:] = saved["xpos"]
     env.data.xipos[:] = saved["xipos"]
+
+
+def _atari_support(env: Any, around: Sequence[Any]) -> str | None:
+    if env.ale.getFloat("repeat_action_probability") > 0:
+        return "the Atari emulator does not tell which action its own sticky actions repeat"
+    if not any(isinstance(layer, AtariPreprocessing) and layer.frame_skip >= ENOUGH_FRAMES for layer in around):
+        return f"the Atari emulator saves no picture: AtariPreprocessing has to skip {ENOUGH_FRAMES} frames"
+    if env._game in INEXACT_GAMES:
+        return f"the Atari emulator does not restore {env._game} exactly"
+    return None
 
 
 def _atari_state(env: Any) -> dict[str, Any]:

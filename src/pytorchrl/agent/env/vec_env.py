@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pytorchrl.agent.env.choice import DEADLINE, EnvFunction, Places, check_backend, choose, make_backend
+from pytorchrl.agent.env.choice import DEADLINE, EnvFunction, Places, check_backend, choose, make_backend, name_of
 from pytorchrl.agent.env.formats import Array, Rows
 from pytorchrl.errors import CheckpointError, ConfigError
+from pytorchrl.guards import require_finite
 from pytorchrl.keys import OBS2, TERMINAL
 from pytorchrl.tree import Tree
 
@@ -59,6 +60,7 @@ class VecEnv:
         deadline: float = DEADLINE,
         backend_reason: str = "as asked",
     ) -> None:
+        self.name = name_of(env_fn)
         self.num_envs = num_envs
         self.env_kwargs = dict(env_kwargs or {})
         self.device = torch.device(device)
@@ -68,6 +70,7 @@ class VecEnv:
         self.backend = make_backend(backend, env_fn, self.env_kwargs, num_envs, places, workers, deadline)
         self.observation_space = self.backend.observations.space
         self.action_space = self.backend.actions.space
+        self.steps = 0
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
 
@@ -109,7 +112,9 @@ class VecEnv:
         if seeds is not None and len(seeds) != self.num_envs:
             raise ConfigError(f"seeds: expected {self.num_envs}, got {len(seeds)}")
         self._returns[:], self._lengths[:] = 0, 0
-        return self._tree(self.backend.reset(seeds if seeds is not None else [None] * self.num_envs))
+        rows = self.backend.reset(seeds if seeds is not None else [None] * self.num_envs)
+        self._require_finite("observation", rows)
+        return self._tree(rows)
 
     def reset_single_env(self, i: int) -> Tree:
         """Start a new episode in environment ``i`` alone; returns that row."""
@@ -119,7 +124,12 @@ class VecEnv:
     def step(self, action: Tensor, active: Tensor | None = None) -> tuple[Tree, Tensor, Tensor, dict[str, Any]]:
         """(obs, reward, done, info) of one step; environments that are not ``active`` ``[N]`` stand still."""
         mask = None if active is None else active.cpu().numpy()
-        step = self.backend.step(action.cpu().numpy(), mask)
+        actions = action.cpu().numpy()
+        self._require_finite("action", [actions])
+        step = self.backend.step(actions, mask)
+        self.steps += 1
+        self._require_finite("reward", [step.reward])
+        self._require_finite("observation", step.successor)
         self._returns += step.reward
         self._lengths += 1 if mask is None else mask
         observation = self._tree(step.observation)
@@ -127,12 +137,18 @@ class VecEnv:
         if step.successor is step.observation:
             nothing = self._column(np.zeros(self.num_envs, np.float32))
             return observation, reward, nothing, {OBS2: observation, TERMINAL: nothing, "episodes": []}
+        self._require_finite("observation", step.observation)
         info = {
             OBS2: self._tree(step.successor),
             TERMINAL: self._column(step.terminated.astype(np.float32)),
             "episodes": self._finished(step.over, step.scores),
         }
         return observation, reward, self._column((step.terminated | step.truncated).astype(np.float32)), info
+
+    def _require_finite(self, field: str, rows: Rows) -> None:
+        """Stop NaN and infinity at the border, on their way in and on their way out."""
+        for part in rows:
+            require_finite(part, field, self.name, self.steps)
 
     def snapshot_support(self) -> str | None:
         """None if the environments can be saved in the middle of an episode, else the reason why not."""
@@ -142,7 +158,8 @@ class VecEnv:
         """Everything that the environments are, open episodes included; None if they cannot be saved."""
         if self.snapshot_support() is not None:
             return None
-        return {"envs": self.backend.get_state(), "returns": self._returns.copy(), "lengths": self._lengths.copy()}
+        counts = {"returns": self._returns.copy(), "lengths": self._lengths.copy(), "steps": self.steps}
+        return {"envs": self.backend.get_state(), **counts}
 
     def set_state(self, state: Mapping[str, Any]) -> Tree:
         """Put every environment back where it was saved; returns the observation to act on."""
@@ -150,7 +167,7 @@ class VecEnv:
         if reason is not None or len(state["envs"]) != self.num_envs:
             reason = reason or f"{len(state['envs'])} were saved, and there are {self.num_envs}"
             raise CheckpointError(f"the environments cannot be restored: {reason}")
-        self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        self._returns[:], self._lengths[:], self.steps = state["returns"], state["lengths"], state["steps"]
         return self._tree(self.backend.set_state(state["envs"]))
 
     def close(self) -> None:

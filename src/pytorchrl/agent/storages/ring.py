@@ -54,7 +54,9 @@ class Ring:
         self.num_envs = 0
         self.slots = 0  # room for transitions, N times ``rows``
         self.columns: dict[str, Tree] = {}  # [rows, N, …] by key
+        self.data: dict[str, Tree] = {}  # views of them by the names of a transition
         self._flat: dict[str, Tree] = {}  # the same tensors as [slots, …]
+        self._arrays: dict[str, Any] = {}  # and those that are no dicts for NumPy, if they are on the CPU
         self.constants: dict[str, Tree] = {}
         self.clear()
 
@@ -62,7 +64,7 @@ class Ring:
         """Forget everything; numbers begin at 0 again."""
         self.steps = self.length = 0
         self.successors, self.older_frames = Aside(self.device), Aside(self.device)
-        self._followed: Sample = {}
+        self._followed: list[Any] = [None] * len(self.pairs)
 
     @property
     def device(self) -> torch.device:
@@ -96,11 +98,17 @@ class Ring:
 
     def _make_columns(self, examples: Mapping[str, Tree]) -> None:
         self.slots = self.rows * self.num_envs
+        self._zeros = torch.zeros(self.num_envs, 1)
         self._flat = {key: self.memory(example, self.slots) for key, example in examples.items()}
         self.columns = {
             key: tree.tree_map(lambda column: column.view(self.rows, self.num_envs, *column.shape[1:]), flat)
             for key, flat in self._flat.items()
         }
+        scalars = tree.first_leaf(self.columns[_SCALARS])
+        views: dict[str, Tree] = {key: scalars[:, :, i : i + 1] for i, key in enumerate(SCALARS[:_BEGINS])}
+        self.data = {key: column for key, column in self.columns.items() if key != _SCALARS} | views
+        plain = {key: column for key, column in self.columns.items() if torch.is_tensor(column)}
+        self._arrays = {key: column.numpy() for key, column in plain.items()} if self.device.type == "cpu" else {}
 
     def bytes_for(self, examples: Mapping[str, Tree]) -> int:
         """What the columns of such rows take."""
@@ -117,19 +125,32 @@ class Ring:
         """Write one step over the oldest one; what is acted on only where it is not what followed the step before."""
         if not self.columns:
             self.allocate(sample)
-        row, after = self.steps % self.rows, (self.steps + 1) % self.rows
-        begins = sample[DONE]
-        if any(sample[now] is not self._followed.get(now) for now, _ in self.pairs):
-            begins = torch.maximum(begins, self._begin(sample, row).to(begins))
+        rows = self.rows
+        row, after = self.steps % rows, (self.steps + 1) % rows
+        begins = done = sample[DONE]
+        for (now, _), followed in zip(self.pairs, self._followed, strict=True):
+            if sample[now] is not followed:
+                begins = torch.maximum(done, self._begin(sample, row).to(done))
+                break
         for now, following in self.pairs:
-            tree.copy_into(self.columns[now], after, self._single(now, sample[following]))
-        tree.copy_into(self.columns[ACT], row, sample[ACT])
-        uncut = torch.zeros_like(begins)  # until the next step says otherwise
-        scalars = torch.cat([sample[REW], sample[DONE], sample[DONE2], sample[TERMINAL], begins, uncut], 1)
-        tree.copy_into(self.columns[_SCALARS], row, scalars)
-        self._followed = {now: sample[following] for now, following in self.pairs}
+            self._write(now, after, self._single(now, sample[following]))
+        self._write(ACT, row, sample[ACT])
+        # Nothing is cut until the next step says so.
+        uncut = self._zeros if self._zeros.device == done.device else self._zeros.to(done.device)
+        scalars = torch.cat((sample[REW], done, sample[DONE2], sample[TERMINAL], begins, uncut), 1)
+        self._write(_SCALARS, row, scalars)
+        self._followed = [sample[following] for _, following in self.pairs]
         self.steps += 1
-        self.length = min(self.length + 1, self.size)
+        if self.length < self.size:
+            self.length += 1
+
+    def _write(self, key: str, row: int, value: Tree) -> None:
+        """One row of a column; NumPy's view of it where there is one: for rows this small it is twice as fast."""
+        array = self._arrays.get(key)
+        if array is None:
+            tree.copy_into(self.columns[key], row, value)
+        else:
+            array[row] = value.cpu().numpy()  # type: ignore[union-attr]
 
     def _begin(self, sample: Sample, row: int) -> Tensor:
         """Write what is acted on, keep the successors aside that it is not, and say where pieces begin, ``[N, 1]``."""
@@ -156,9 +177,9 @@ class Ring:
 
     # Reading
 
-    def numbers(self, start: int | None = None) -> Tensor:
-        """The transitions from number ``start`` on, or all of them, in time order."""
-        return torch.arange(self.oldest if start is None else start, self.end, device=self.device)
+    def numbers(self) -> Tensor:
+        """All transitions, in time order."""
+        return torch.arange(self.oldest, self.end, device=self.device)
 
     def scalars(self, ids: Tensor) -> Tensor:
         """Rows of SCALARS, ``[*ids.shape, 6]``."""
@@ -181,32 +202,47 @@ class Ring:
         first = torch.ones(len(ids), 1, dtype=torch.int64, device=self.device)
         return rewards, torch.cat([first, goes_on.long()], 1).cumprod(1).bool()
 
-    def transitions(self, ids: Tensor, last: Tensor | None = None) -> dict[str, Tree]:
-        """Whole transitions ``[B]``: what was acted on at ``ids``, and what followed there, or after ``last``."""
+    def transitions(self, ids: Tensor, last: Tensor | None = None, length: int = 1) -> dict[str, Tree]:
+        """Whole transitions ``[B]``: what was acted on at ``ids``, and what followed there, or after ``last``.
+
+        Of sequences of some ``length``, hidden states are those of the first steps; Done marks every piece that begins.
+        """
         slots = self.slots_of(ids)
         scalars: Any = self._take(_SCALARS, slots)
-        reward, done, done2, terminal, _, cut = scalars.split(1, 1)
+        reward, done, done2, terminal, begins, cut = scalars.split(1, 1)
         if last is None:
             last = ids
         else:
             _, _, done2, terminal, _, cut = self.scalars(last).split(1, 1)  # type: ignore[no-untyped-call]
+        if length > 1:
+            within = torch.arange(len(ids), device=self.device)[:, None] % length > 0
+            done = torch.maximum(done, begins * within)
         batch = {**self.constants, DONE: done, ACT: self._take(ACT, slots), REW: reward}
         batch |= {DONE2: done2, TERMINAL: terminal}
-        ended = cut.flatten().nonzero().flatten()
+        after = self.slots_of(last, 1)
         for now, following in self.pairs:
-            stacked = now == OBS and self.frame_stack > 1
-            batch[now] = self._stacks(*self._history(ids)) if stacked else self._take(now, slots)
-            batch[following] = self._next_stacks(last) if stacked else self._take(now, self.slots_of(last, 1))
-            if len(ended):
-                newest = frame(batch[following], self.frame_stack) if stacked else batch[following]
-                tree.copy_into(newest, ended, self.successors.get(now, last[ended]))
+            if now == OBS and self.frame_stack > 1:
+                batch[now], batch[following] = self._stacks(ids, last, after)
+            else:
+                every = length if now == RHS else 1
+                batch[now], batch[following] = self._take(now, slots[::every]), self._take(now, after[::every])
+        if cut.any():
+            for now, following in self.pairs:
+                every = length if now == RHS else 1
+                ended = cut[::every, 0].nonzero().flatten()
+                newest = self._single(now, batch[following])
+                tree.copy_into(newest, ended, self.successors.get(now, last[::every][ended]))
         return batch
 
-    def _next_stacks(self, ids: Tensor) -> Tree:
-        """Stacks that have moved on by one frame."""
-        frames, missing = self._history(ids)
-        frames = torch.cat([frames[:, 1:], ids[:, None] + self.num_envs], 1)
-        return self._stacks(frames, torch.cat([missing[:, 1:], torch.zeros_like(ids)[:, None]], 1))
+    def _stacks(self, ids: Tensor, last: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+        """Stacks of the transitions ``ids``, and of the successors of ``last``, whose newest frame is at ``after``.
+
+        The stacks of a transition and its own successor share all frames but one each: two views of k+1 frames.
+        """
+        frames, missing = self._history(last)
+        found = self._frames(frames, missing, after)
+        before = found if last is ids else self._frames(*self._history(ids), None)
+        return before[:, : self.frame_stack].flatten(1, 2), found[:, 1:].flatten(1, 2)
 
     def _history(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Which rows hold the frames of the stacks ``ids``, oldest first, and how far before them a frame should lie.
@@ -220,16 +256,19 @@ class Ring:
             missing.append(missing[-1] + begins)
         return torch.stack(frames[::-1], 1), torch.stack(missing[::-1], 1)
 
-    def _stacks(self, frames: Tensor, missing: Tensor) -> Tree:
-        stacks: Any = self._take(OBS, self.slots_of(frames.flatten()))
-        stacks = stacks.view(*frames.shape, *stacks.shape[1:])
+    def _frames(self, frames: Tensor, missing: Tensor, after: Tensor | None) -> Tensor:
+        """Frames ``[B, k, …]`` of a history, or ``[B, k+1, …]`` with one more frame."""
+        slots = self.slots_of(frames)
+        slots = slots if after is None else torch.cat([slots, after[:, None]], 1)
+        found: Any = self._take(OBS, slots.flatten())
+        found = found.view(*slots.shape, *found.shape[1:])
         if self.older_frames.count:
             rows, places = missing.nonzero().unbind(1)
-            found, kept = self.older_frames.find(frames[rows, places])
-            rows, places = rows[found], places[found]
+            known, kept = self.older_frames.find(frames[rows, places])
+            rows, places = rows[known], places[known]
             older: Any = self.older_frames.rows[_OLDER]
-            stacks[rows, places] = older[kept, self.frame_stack - 1 - missing[rows, places]]
-        return stacks.flatten(1, 2)  # type: ignore[no-any-return]
+            found[rows, places] = older[kept, self.frame_stack - 1 - missing[rows, places]]
+        return found  # type: ignore[no-any-return]
 
     def slots_of(self, ids: Tensor, ahead: int = 0) -> Tensor:
         """Where transitions lie, or those so many steps ahead."""
@@ -267,7 +306,7 @@ class Ring:
         self.constants = {key: tree.copy(value, self.device) for key, value in state["constants"].items()}
         self.successors.set_state(state["successors"])
         self.older_frames.set_state(state["older_frames"])
-        self._followed = {}
+        self._followed = [None] * len(self.pairs)
 
     def resize(self, size: int) -> None:
         """Another capacity; the newest steps that fit stay."""

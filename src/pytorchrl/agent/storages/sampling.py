@@ -1,4 +1,4 @@
-"""Ways to draw from a ring: from which transitions on, and which of them how often."""
+"""Ways to draw from a ring: what is drawn, from where on, and how often."""
 
 from __future__ import annotations
 
@@ -13,6 +13,34 @@ from torch import Tensor
 from pytorchrl.functional.sum_tree import SumTree
 
 Ids = npt.NDArray[np.int64]
+
+
+class Units:
+    """What is drawn: transitions, or for memories sequences of ``length`` steps, which overlap by a share.
+
+    Sequences begin every ``period`` steps. Like transitions, they have numbers for life: u = k·N + n for the sequence
+    of environment n that begins at step k·period. Of transitions, length and period are 1: u is their own number.
+    """
+
+    def __init__(self, length: int = 1, overlap: float = 0.0) -> None:
+        self.length = length
+        self.period = max(length - int(overlap * length), 1)
+
+    def stored(self, steps: int, kept: int, N: int) -> tuple[int, int]:
+        """Numbers of the oldest unit, and after the newest, that lie in the last ``kept`` of ``steps`` steps."""
+        first, end = -(-(steps - kept) // self.period), (steps - self.length) // self.period + 1
+        return first * N, max(first, end) * N
+
+    def slots(self, size: int, N: int) -> int:
+        """Room for every unit that ``size`` steps can hold."""
+        return (size // self.period + 2) * N
+
+    def transitions(self, units: Tensor, N: int) -> Tensor:
+        """Numbers of the transitions of units, one unit after the other, ``[units · length]``."""
+        if self.length == 1:
+            return units
+        firsts = units // N * (self.period * N) + units % N
+        return (firsts[:, None] + torch.arange(self.length, device=units.device) * N).flatten()
 
 
 def newest(stored: int, k: int, K: int, eta: float, cmin: int) -> int:
@@ -31,15 +59,15 @@ def linear_to_one(start: float, done: int, over: int) -> float:
 
 
 def uniform(first: int, end: int, count: int, generator: torch.Generator) -> Tensor:
-    """Numbers of transitions from ``first`` on, ``[count]``, with replacement."""
+    """Numbers of units from ``first`` on, ``[count]``, with replacement."""
     return torch.randint(first, end, (count,), generator=generator)
 
 
 class Prioritized:
-    """Numbers of transitions in proportion to p_i = (|δ_i| + ε)^α (arXiv 1511.05952).
+    """Numbers of units in proportion to p_i = (|δ_i| + ε)^α (arXiv 1511.05952).
 
-    It follows a ring at a distance: ``follow`` gives all transitions that came since the last call the largest |δ| that
-    was ever seen, and those that were written over none. Slots and numbers are the ring's.
+    It follows a ring at a distance: ``follow`` gives all units that came since the last call the largest |δ| that was
+    ever seen, and those that were written over none. A unit lies in the slot that is its number modulo ``slots``.
     """
 
     def __init__(self, slots: int, epsilon: float, alpha: float, default_error: float | None) -> None:
@@ -54,7 +82,7 @@ class Prioritized:
         self._least: tuple[int, float] | None = None  # a slot of the smallest positive priority, and that priority
 
     def follow(self, oldest: int, end: int) -> None:
-        """The ring now holds the transitions ``oldest`` … ``end`` − 1."""
+        """The ring now holds the units ``oldest`` … ``end`` − 1."""
         if (oldest, end) == (self.oldest, self.end):
             return
         self._set(np.arange(self.oldest, min(self.end, oldest)) % self.slots, 0.0)
@@ -84,7 +112,7 @@ class Prioritized:
         return (np.maximum(self._tree.get(ids % self.slots), smallest) / smallest) ** -beta
 
     def update(self, ids: Ids, errors: npt.NDArray[np.float32]) -> None:
-        """New |δ| for transitions ``[B]``; what has been written over since is passed over."""
+        """New |δ| for units ``[B]``; what has been written over since is passed over."""
         alive = ids >= self.oldest
         ids, errors = ids[alive] % self.slots, np.abs(errors[alive])
         if not len(ids):

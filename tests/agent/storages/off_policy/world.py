@@ -133,7 +133,9 @@ class World:
         env_kwargs = {"frame_stack": self.stack} if self.stack > 1 else {}
         envs = None if not env_kwargs else SimpleNamespace(num_envs=self.num_envs, env_kwargs=env_kwargs, **SPACES)
         torch.manual_seed(self.seed)
-        return cls(size, "cpu", SimpleNamespace(is_recurrent=False), SimpleNamespace(gamma=GAMMA), envs, **kwargs)
+        overlap = kwargs.pop("overlap", None)
+        actor = SimpleNamespace(is_recurrent=overlap is not None, sequence_overlap=overlap)
+        return cls(size, "cpu", actor, SimpleNamespace(gamma=GAMMA), envs, **kwargs)
 
     def fill(self, storage: Any, steps: int) -> Any:
         for _ in range(steps):

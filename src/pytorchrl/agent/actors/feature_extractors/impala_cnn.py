@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from pytorchrl.agent.actors.feature_extractors.convolution import Convolution
 from pytorchrl.agent.actors.feature_extractors.inputs import Image, box
 from pytorchrl.agent.actors.initialization import HIDDEN_GAIN, orthogonal
 from pytorchrl.component import Component
 from pytorchrl.parameters import PositiveFloat, PositiveInt
 
 
-def _convolution(inputs: int, outputs: int, gain: float, bias: bool = True) -> nn.Conv2d:
-    return orthogonal(nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), gain)
+def _convolution(inputs: int, outputs: int, gain: float) -> Convolution:
+    return orthogonal(Convolution(inputs, outputs, 3, padding=1), gain)
 
 
 class ResidualBlock(nn.Module):
@@ -42,8 +43,8 @@ class FixupBlock(nn.Module):
 
     def __init__(self, channels: int, num_blocks: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.first = Convolution(channels, channels, 3, padding=1, bias=False)
+        self.second = Convolution(channels, channels, 3, padding=1, bias=False)
         nn.init.normal_(self.first.weight, std=math.sqrt(2 / (channels * 9)) * num_blocks**-0.5)
         nn.init.zeros_(self.second.weight)
         self.biases = nn.Parameter(torch.zeros(4))

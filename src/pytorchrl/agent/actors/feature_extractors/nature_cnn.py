@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from pytorchrl.agent.actors.feature_extractors.convolution import Convolution
 from pytorchrl.agent.actors.feature_extractors.inputs import Image, box
 from pytorchrl.agent.actors.initialization import HIDDEN_GAIN, orthogonal
 from pytorchrl.component import Component
@@ -42,11 +43,11 @@ class NatureCNN(nn.Module, Component):
             )
         self.convolutions = nn.Sequential(
             Image(space),
-            orthogonal(nn.Conv2d(space.shape[0], 32, 8, stride=4), gain),
+            orthogonal(Convolution(space.shape[0], 32, 8, stride=4), gain),
             nn.ReLU(),
-            orthogonal(nn.Conv2d(32, 64, 4, stride=2), gain),
+            orthogonal(Convolution(32, 64, 4, stride=2), gain),
             nn.ReLU(),
-            orthogonal(nn.Conv2d(64, 64, 3), gain),
+            orthogonal(Convolution(64, 64, 3), gain),
             nn.ReLU(),
             nn.Flatten(),
         )

@@ -151,7 +151,8 @@ class OffPolicyAlgorithm(Algorithm):
         for loss, parameters in losses:
             self._refuse_non_finite("loss", loss)
             for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                parameter.grad = gradient
+                # Fused Adam takes wrong steps, in silence, where gradient and parameter differ in memory order.
+                parameter.grad = gradient.contiguous()
         gradients = [parameter.grad for parameter in self.trainable_parameters]
         return [None if g is None else g.to("cpu", copy=True) for g in gradients] if grads_to_cpu else gradients
 
@@ -159,9 +160,9 @@ class OffPolicyAlgorithm(Algorithm):
         super().apply_gradients(gradients)
         self.move_targets()
 
-    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def set_weights(self, actor_weights: Mapping[str, Tensor]) -> None:
         """Load the actor's weights; the targets' schedule counts it like an update."""
-        super().set_weights(weights)
+        super().set_weights(actor_weights)
         self.iter += 1
         self.move_targets()
 

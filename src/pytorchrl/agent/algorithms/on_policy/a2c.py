@@ -20,8 +20,8 @@ class A2C(OnPolicyAlgorithm):
     """One step along the policy gradient per rollout; policy and value have learning rates of their own.
 
     Parameters
-        lr_v: learning rate of the value function (and of what it shares with the policy).
-        lr_pi: learning rate of the policy.
+        lr_v: learning rate of the value function's own layers.
+        lr_pi: learning rate of everything else: the policy, and features that are shared or computed side by side.
         entropy_coef: weight of the entropy bonus.
     """
 

@@ -33,9 +33,10 @@ class EREBuffer(ReplayBuffer):
         *,
         eta_updates: NonNegativeInt = 0,
         n_step: PositiveInt = 1,
+        sequence_length: PositiveInt = 20,
         memmap: str | None = None,
     ) -> None:
-        super().__init__(size, device, actor, algorithm, envs, memmap=memmap)
+        super().__init__(size, device, actor, algorithm, envs, sequence_length=sequence_length, memmap=memmap)
         self.eta = eta
         self.cmin = cmin
         self.eta_updates = eta_updates

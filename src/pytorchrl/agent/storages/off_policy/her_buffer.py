@@ -90,6 +90,8 @@ class HERBuffer(ReplayBuffer):
         memmap: str | None = None,
     ) -> None:
         super().__init__(size, device, actor, algorithm, envs, memmap=memmap)
+        if self.ring.recurrent:
+            raise ConfigError("HERBuffer has no sequences for actors with memory", "Take a feed-forward actor.")
         self.her_function: HERFunction = _relabelling_of(envs) if her_function is None else her_function
         self.strategy = strategy
         self.num_goals = num_goals
@@ -164,6 +166,7 @@ class HERBuffer(ReplayBuffer):
             made[DONE2] = torch.maximum(done, made[TERMINAL])
         for key, value in made.items():
             if key not in constants:
+                batch[key] = tree.copy(batch[key], self.ring.device)  # stacks and their successors share frames
                 tree.copy_into(batch[key], rows, value)
 
     def get_state(self) -> dict[str, Any]:

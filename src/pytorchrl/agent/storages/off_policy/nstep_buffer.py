@@ -31,7 +31,8 @@ class NStepBuffer(ReplayBuffer):
         envs: VecEnv | None,
         n_step: PositiveInt = 1,
         *,
+        sequence_length: PositiveInt = 20,
         memmap: str | None = None,
     ) -> None:
-        super().__init__(size, device, actor, algorithm, envs, memmap=memmap)
+        super().__init__(size, device, actor, algorithm, envs, sequence_length=sequence_length, memmap=memmap)
         self.n_step = n_step

@@ -57,9 +57,10 @@ class PERBuffer(ReplayBuffer):
         eta: UnitFloat = 1.0,
         cmin: PositiveInt = 5000,
         eta_updates: NonNegativeInt = 0,
+        sequence_length: PositiveInt = 20,
         memmap: str | None = None,
     ) -> None:
-        super().__init__(size, device, actor, algorithm, envs, memmap=memmap)
+        super().__init__(size, device, actor, algorithm, envs, sequence_length=sequence_length, memmap=memmap)
         self.epsilon = epsilon
         self.alpha = alpha
         self.beta = beta
@@ -75,20 +76,24 @@ class PERBuffer(ReplayBuffer):
     def priorities(self) -> Prioritized:
         """The priorities of what the ring holds now."""
         if self._priorities is None:
-            self._priorities = Prioritized(self.ring.slots, self.epsilon, self.alpha, self.default_error)
-        self._priorities.follow(self.ring.oldest, self.ring.end)
+            self._priorities = self._no_priorities()
+        self._priorities.follow(*self.stored_units)
         return self._priorities
 
-    def _draw(self, count: int, first: int) -> dict[str, Tree]:
+    def _no_priorities(self) -> Prioritized:
+        slots = self.units.slots(self.max_size, self.ring.num_envs)
+        return Prioritized(slots, self.epsilon, self.alpha, self.default_error)
+
+    def _draw(self, count: int, first: int, end: int) -> dict[str, Tree]:
         priorities = self.priorities
         ids = priorities.draw(first, count, self.generator)
         beta = linear_to_one(self.beta, self.updates, self.beta_updates)
-        weights = torch.from_numpy(priorities.weights(ids, beta)).float()[:, None]
+        weights = torch.from_numpy(priorities.weights(ids, beta)).float().repeat_interleave(self.units.length)[:, None]
         device = self.ring.device
         return self._assembled(torch.from_numpy(ids).to(device)) | {PER_WEIGHTS: weights.to(device)}
 
     def after_gradients(self, batch: Mapping[str, Any], info: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The batch's errors become the |δ| of its transitions."""
+        """The batch's errors become its |δ|; that of a sequence is 0.9 · the largest + 0.1 · the mean of its steps."""
         errors = info["errors"].detach().flatten().cpu().float()
         if not torch.isfinite(errors).all():
             raise NonFiniteError(
@@ -97,6 +102,9 @@ class PERBuffer(ReplayBuffer):
                 who=type(self).__name__,
                 when=f"update {self.updates + 1}",
             )
+        if self.units.length > 1:
+            steps = errors.abs().view(len(batch[INDICES]), -1)
+            errors = 0.9 * steps.amax(1) + 0.1 * steps.mean(1)
         self.priorities.update(batch[INDICES].cpu().numpy(), errors.numpy())
         return super().after_gradients(batch, info)
 
@@ -113,7 +121,7 @@ class PERBuffer(ReplayBuffer):
             self._restore(state["priorities"])
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        self._priorities = Prioritized(self.ring.slots, self.epsilon, self.alpha, self.default_error)
+        self._priorities = self._no_priorities()
         self._priorities.set_state(state)
 
     def _set_parameter(self, name: str, value: Any) -> None:
@@ -121,7 +129,7 @@ class PERBuffer(ReplayBuffer):
         if name == "size" and self.size:
             priorities = self.priorities
             super()._set_parameter(name, value)
-            self._restore(priorities.get_state(self.ring.oldest))
+            self._restore(priorities.get_state(self.stored_units[0]))
             return
         super()._set_parameter(name, value)
         if name in ("epsilon", "alpha") and self.size:

@@ -16,7 +16,7 @@ from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.agent.storages.base import Sample, Storage
 from pytorchrl.agent.storages.mapping import Allocator
 from pytorchrl.agent.storages.ring import SCALARS, Ring
-from pytorchrl.agent.storages.sampling import linear_to_one, newest, uniform
+from pytorchrl.agent.storages.sampling import Units, linear_to_one, newest, uniform
 from pytorchrl.errors import ConfigError, RLError
 from pytorchrl.keys import ACT, DONE, DONE2, INDICES, N_STEP, OBS, OBS2, REW, RHS, RHS2, TERMINAL
 from pytorchrl.memory import bytes_of
@@ -32,10 +32,11 @@ class ReplayBuffer(Storage):
 
     Parameters
         size: steps per environment.
+        sequence_length: steps per sequence for actors with memory; how far sequences overlap, the actor says.
         memmap: a folder for the data, which are then mapped into memory instead of lying in it.
     """
 
-    fixed_parameters: ClassVar[tuple[str, ...]] = ("memmap",)
+    fixed_parameters: ClassVar[tuple[str, ...]] = ("sequence_length", "memmap")
     storage_tensors: ClassVar[tuple[str, ...]] = (OBS, RHS, DONE, ACT, REW, OBS2, RHS2, DONE2)
 
     # What a plain replay is; storages that are named after one of these have it as a parameter.
@@ -45,6 +46,8 @@ class ReplayBuffer(Storage):
     eta_updates = 0
     # Bytes per transition beside its data.
     overhead = 0
+    # Where the data lie, if not where the actor does.
+    home: ClassVar[torch.device | None] = None
 
     def __init__(
         self,
@@ -54,13 +57,16 @@ class ReplayBuffer(Storage):
         algorithm: Algorithm | None,
         envs: VecEnv | None,
         *,
+        sequence_length: PositiveInt = 20,
         memmap: str | None = None,
     ) -> None:
         super().__init__(size, device, actor, algorithm, envs)
+        self.sequence_length = sequence_length
         self.memmap = memmap
         self.updates = 0
-        recurrent = actor is not None and actor.is_recurrent
-        self.ring = Ring(size, self.frame_stack, recurrent, Allocator(self.device, memmap))
+        memory: Any = actor if actor is not None and actor.is_recurrent else None
+        self.units = Units() if memory is None else Units(sequence_length, memory.sequence_overlap)
+        self.ring = Ring(size, self.frame_stack, memory is not None, Allocator(self.home or self.device, memmap))
         self._refuse_if_too_large(size)
 
     def memory_needed(self, size: int | None = None) -> int:
@@ -79,6 +85,7 @@ class ReplayBuffer(Storage):
     def init_tensors(self, sample: Sample) -> None:
         """Lazy allocation from a first transition."""
         self.ring.allocate({TERMINAL: sample[DONE2], **sample})
+        self._count()
 
     def insert_transition(self, sample: Sample) -> None:
         """Store one step of every environment. Without NextTerminal, every end of an episode is one of the MDP."""
@@ -103,7 +110,7 @@ class ReplayBuffer(Storage):
         self.ring.clear()
 
     def _count(self) -> None:
-        self.data = self.ring.columns
+        self.data = self.ring.data
         self.size, self.step = self.ring.length, self.ring.steps % self.max_size
 
     # Drawing
@@ -114,38 +121,54 @@ class ReplayBuffer(Storage):
     def generate_batches(
         self, num_mini_batch: int | None, mini_batch_size: int | None, num_epochs: int = 1
     ) -> Iterator[dict[str, Tree]]:
-        """``num_mini_batch · num_epochs`` batches of ``mini_batch_size`` transitions each, drawn with replacement."""
+        """``num_mini_batch · num_epochs`` batches of ``mini_batch_size`` transitions each, drawn with replacement.
+
+        For actors with memory they are whole sequences, one after the other, as many as go into a batch.
+        """
         if num_mini_batch is None or mini_batch_size is None:
             raise ConfigError("a replay needs num_mini_batch and mini_batch_size")
-        if self.ring.length == 0:
-            raise RLError("no transitions to learn from", "Insert at least one before generate_batches().")
-        K = num_mini_batch * num_epochs
+        count, K = max(mini_batch_size // self.units.length, 1), num_mini_batch * num_epochs
         for k in range(1, K + 1):
-            batch = self._draw(mini_batch_size, self.ring.end - self._window(k, K))
+            oldest, end = self.stored_units
+            if oldest == end:
+                raise RLError(
+                    f"no transitions to learn from: {self.size} steps are stored",
+                    f"Insert at least {self.units.length} before generate_batches().",
+                )
+            window = max(self._window(k, K) // self.units.period, 1)
+            batch = self._draw(count, max(end - window, oldest), end)
             if self.ring.device == self.device:
                 yield batch
             else:
                 yield {key: tree.to(value, self.device) for key, value in batch.items()}
+
+    @property
+    def stored_units(self) -> tuple[int, int]:
+        """Numbers of the oldest transition or sequence, and after the newest."""
+        return self.units.stored(self.ring.steps, self.ring.length, self.ring.num_envs)
 
     def _window(self, k: int, K: int) -> int:
         """How many of the newest transitions batch k of K is drawn from."""
         eta = linear_to_one(self.eta, self.updates, self.eta_updates)
         return newest(self.ring.end - self.ring.oldest, k, K, eta, self.cmin)
 
-    def _draw(self, count: int, first: int) -> dict[str, Tree]:
-        """A batch of transitions from number ``first`` on."""
-        return self._assembled(uniform(first, self.ring.end, count, self.generator).to(self.ring.device))
+    def _draw(self, count: int, first: int, end: int) -> dict[str, Tree]:
+        """A batch of the units ``first`` … ``end`` − 1."""
+        return self._assembled(uniform(first, end, count, self.generator).to(self.ring.device))
 
-    def _assembled(self, ids: Tensor) -> dict[str, Tree]:
-        """The transitions ``ids``, or the windows that begin with them."""
+    def _assembled(self, units: Tensor) -> dict[str, Tree]:
+        """The transitions of ``units``, or the windows that begin with them."""
+        ring, length = self.ring, self.units.length
+        ids = self.units.transitions(units, ring.num_envs)
         if self.n_step == 1:
-            return {**self.ring.transitions(ids), N_STEP: torch.ones(len(ids), 1, device=ids.device), INDICES: ids}
-        rewards, counted = self.ring.windows(ids, self.n_step)
+            batch = ring.transitions(ids, None, length)
+            return {**batch, N_STEP: torch.ones(len(ids), 1, device=ids.device), INDICES: units}
+        rewards, counted = ring.windows(ids, self.n_step)
         powers = self.algorithm.gamma ** torch.arange(self.n_step, device=ids.device)  # type: ignore[union-attr]
         sums = torch.where(counted, rewards * powers, 0.0).sum(1, keepdim=True)
         m = counted.sum(1)
-        batch = self.ring.transitions(ids, ids + (m - 1) * self.ring.num_envs)
-        return batch | {REW: sums, N_STEP: m[:, None].float(), INDICES: ids}
+        batch = ring.transitions(ids, ids + (m - 1) * ring.num_envs, length)
+        return batch | {REW: sums, N_STEP: m[:, None].float(), INDICES: units}
 
     def after_gradients(self, batch: Mapping[str, Any], info: dict[str, Tensor]) -> dict[str, Tensor]:
         """Count the update; schedules go by it."""
@@ -156,15 +179,18 @@ class ReplayBuffer(Storage):
 
     def get_all_buffer_data(self, data_to_cpu: bool = False) -> dict[str, Tree]:
         """Copies of everything that is valid as ``[L, N, …]``, in time order, every stack and successor written out."""
+        device = torch.device("cpu") if data_to_cpu else self.device
+        return {key: tree.to(value, device) for key, value in self._steps(0, self.size).items()}
+
+    def _steps(self, first: int, end: int) -> dict[str, Tree]:
+        """Copies of the steps from position ``first`` on, counted from the oldest, as ``[end − first, N, …]``."""
         if self.ring.length == 0:
             return {}
-        device = torch.device("cpu") if data_to_cpu else self.device
-        rows = self.ring.transitions(self.ring.numbers())
-        data = {}
-        for key, value in rows.items():
-            steps = (1, 1) if key in self.ring.constants else (self.ring.length, self.ring.num_envs)
-            data[key] = tree.to(tree.tree_map(partial(_unflatten, steps), value), device)
-        return data
+        N = self.ring.num_envs
+        numbers = self.ring.oldest + torch.arange(first * N, end * N, device=self.ring.device)
+        rows = self.ring.transitions(numbers)
+        shapes = {key: (1, 1) if key in self.ring.constants else (end - first, N) for key in rows}
+        return {key: tree.tree_map(partial(_unflatten, shapes[key]), value) for key, value in rows.items()}
 
     def get_state(self) -> dict[str, Any]:
         """Everything that the storage is. There are no open n-step windows in it: they are made when they are drawn."""
