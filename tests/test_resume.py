@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -23,6 +24,7 @@ SMALL = {
     "env.num_envs": 2,
     "storage.size": 32,
     "algorithm.num_epochs": 2,
+    "algorithm.num_mini_batch": 2,
     "run.checkpoint_every": 128,
     "run.log_every": 64,
     "run.eval_every": 192,
@@ -79,29 +81,107 @@ def assert_runs_equal(one: Path, other: Path) -> None:
         assert rows(one / name) == rows(other / name)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
-def test_a_resumed_run_equals_an_uninterrupted_one(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prl.train("ppo", env, steps=STEPS, overrides=SMALL, run=tmp_path / "whole")
+class Corridor(gym.Env[Any, Any]):
+    """A user's environment with random rewards, which cannot be saved."""
+
+    observation_space = gym.spaces.Box(0.0, 20.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 10
+        return self.observation(), {}
+
+    def step(self, action: int) -> Any:
+        self.place += 1 if action == 1 else -1
+        reward = float(self.np_random.normal())
+        return self.observation(), reward, self.place in (0, 20), bool(self.np_random.random() < 0.02), {}
+
+    def observation(self) -> Any:
+        return np.array([self.place], np.float32)
+
+
+class SavedCorridor(Corridor):
+    """The same with the two methods that make it exactly resumable."""
+
+    def get_state(self) -> Any:
+        return {"place": self.place, "random": self.np_random.bit_generator.state}
+
+    def set_state(self, state: Any) -> None:
+        self.place = state["place"]
+        self.np_random.bit_generator.state = state["random"]
+
+
+SAC_SMALL = {
+    "env.num_envs": 2,
+    "storage.size": 100,
+    "algorithm.start_steps": 20,
+    "algorithm.update_every": 8,
+    "algorithm.num_updates": 2,
+    "algorithm.mini_batch_size": 16,
+    "run.checkpoint_every": 128,
+    "run.log_every": 64,
+    "run.eval_every": 0,
+    "actor.common_feature_extractor_kwargs": {"hidden_sizes": [16]},
+}
+GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
+PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
+CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
+    "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
+    "Pendulum": ("ppo", "Pendulum-v1", SMALL, STEPS),
+    "HalfCheetah": ("ppo", "HalfCheetah-v5", SMALL, STEPS),
+    "Pong": ("ppo", "ALE/Pong-v5", SMALL | PONG, 128),
+    "saved by its user": ("ppo", SavedCorridor, SMALL, STEPS),
+    "not saved": ("ppo", Corridor, SMALL, STEPS),
+    "processes": ("ppo", "CartPole-v1", SMALL | {"env.backend": "async"}, STEPS),
+    "normalized": (
+        "ppo",
+        "Pendulum-v1",
+        SMALL | {"actor.normalize_observations": True, "env.normalize_rewards": True},
+        STEPS,
+    ),
+    "GRU": ("ppo", "CartPole-v1", SMALL | GRU, STEPS),
+    "A2C": (
+        "a2c",
+        "CartPole-v1",
+        {key: value for key, value in SMALL.items() if "epochs" not in key and "mini" not in key},
+        STEPS,
+    ),
+    "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
+    "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
+    "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),
+    "TD3": ("td3", "Pendulum-v1", SAC_SMALL | {"algorithm.target_update_interval": 2}, STEPS),
+    "DDQN": ("ddqn", "CartPole-v1", SAC_SMALL | {"storage.name": "NStepBuffer", "storage.n_step": 3}, STEPS),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm, env, settings, steps = CASES[case]
+    prl.train(algorithm, env, steps=steps, overrides=settings, run=tmp_path / "whole")
     save, saves = Trainer.save, []
 
-    def save_and_die_after_the_next_round(self: Trainer) -> None:
+    def save_twice_and_die(self: Trainer) -> None:
         if len(saves) == 2:
             raise Killed  # a checkpoint is due and is lost; rows were logged since the last one
         saves.append(self.learner.steps)
         save(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "save", save_and_die_after_the_next_round)
+        patch.setattr(Trainer, "save", save_twice_and_die)
         with pytest.raises(Killed):
-            prl.train("ppo", env, steps=STEPS, overrides=SMALL, run=tmp_path / "stopped")
-    assert 0 < saves[-1] < STEPS
-    prl.resume(tmp_path / "stopped")
+            prl.train(algorithm, env, steps=steps, overrides=settings, run=tmp_path / "stopped")
+    assert 0 < saves[-1] < steps
+    prl.resume(tmp_path / "stopped", env=env if callable(env) else None)
     assert_runs_equal(tmp_path / "whole", tmp_path / "stopped")
 
 
 def test_a_run_that_was_killed_resumes_bit_for_bit(tmp_path: Path) -> None:
     steps = 8_192
-    settings = {"steps": steps, "overrides": SMALL | {"run.checkpoint_every": 1024, "run.eval_every": 0, "run.log_every": 512}}
+    settings = {
+        "steps": steps,
+        "overrides": SMALL | {"run.checkpoint_every": 1024, "run.eval_every": 0, "run.log_every": 512},
+    }
     prl.train("ppo", "CartPole-v1", run=tmp_path / "whole", **settings)
     program = (
         f"import pytorchrl as prl; prl.train('ppo', 'CartPole-v1', run={str(tmp_path / 'killed')!r}, **{settings!r})"

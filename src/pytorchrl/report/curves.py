@@ -8,12 +8,17 @@ from collections.abc import Sequence
 
 Points = Sequence[tuple[float, float]]
 
-WIDTH, HEIGHT = 720, 280
+HEIGHT = 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 36
+COLOR = "#3b82f6"
 
 
-def chart(title: str, points: Points, x_label: str, band: Sequence[tuple[float, float, float]] = ()) -> str:
+def chart(
+    title: str, points: Points, x_label: str, band: Sequence[tuple[float, float, float]] = (), width: int = 720
+) -> str:
     """One line over x, with an optional band (x, low, high) behind it, as an SVG element."""
+    points = [(x, y) for x, y in points if math.isfinite(y)]
+    band = [(x, low, high) for x, low, high in band if math.isfinite(low) and math.isfinite(high)]
     if not points:
         return ""
     xs = [x for x, _ in points] + [x for x, _, _ in band]
@@ -22,18 +27,18 @@ def chart(title: str, points: Points, x_label: str, band: Sequence[tuple[float, 
     x0, x1, y0, y1 = min(x_ticks[0], *xs), max(xs), y_ticks[0], y_ticks[-1]
 
     def at(x: float, y: float) -> str:
-        px = LEFT + (x - x0) / ((x1 - x0) or 1) * (WIDTH - LEFT - RIGHT)
+        px = LEFT + (x - x0) / ((x1 - x0) or 1) * (width - LEFT - RIGHT)
         py = HEIGHT - BOTTOM - (y - y0) / ((y1 - y0) or 1) * (HEIGHT - TOP - BOTTOM)
         return f"{px:.1f},{py:.1f}"
 
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}"'
+        f'<svg viewBox="0 0 {width} {HEIGHT}" role="img" aria-label="{html.escape(title)}"'
         ' xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="12">',
         f'<text x="{LEFT}" y="16" font-size="14" font-weight="600" fill="currentColor">{html.escape(title)}</text>',
     ]
     for tick in y_ticks:
         x, y = at(x0, tick).split(",")
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="currentColor" opacity=".15"/>')
+        parts.append(f'<line x1="{LEFT}" x2="{width - RIGHT}" y1="{y}" y2="{y}" stroke="currentColor" opacity=".15"/>')
         parts.append(
             f'<text x="{LEFT - 8}" y="{float(y) + 4:.1f}" text-anchor="end" fill="currentColor">{short(tick)}</text>'
         )
@@ -43,28 +48,32 @@ def chart(title: str, points: Points, x_label: str, band: Sequence[tuple[float, 
             y = str(HEIGHT - BOTTOM + 16)
             parts.append(f'<text x="{x}" y="{y}" text-anchor="middle" fill="currentColor">{short(tick)}</text>')
     parts.append(
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end" fill="currentColor" opacity=".7">'
+        f'<text x="{width - RIGHT}" y="{HEIGHT - 4}" text-anchor="end" fill="currentColor" opacity=".7">'
         f"{html.escape(x_label)}</text>"
     )
     if band:
         outline = [at(x, high) for x, _, high in band] + [at(x, low) for x, low, _ in reversed(band)]
-        parts.append(f'<polygon points="{" ".join(outline)}" fill="#3b82f6" opacity=".18"/>')
+        parts.append(f'<polygon points="{" ".join(outline)}" fill="{COLOR}" opacity=".18"/>')
     line = " ".join(at(x, y) for x, y in points)
-    parts.append(f'<polyline points="{line}" fill="none" stroke="#3b82f6" stroke-width="2"/></svg>')
+    if len(points) == 1:
+        x, y = line.split(",")
+        parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{COLOR}"/>')
+    parts.append(f'<polyline points="{line}" fill="none" stroke="{COLOR}" stroke-width="2"/></svg>')
     return "\n".join(parts)
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers that enclose [low, high]."""
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return [0.0, 1.0]
     if high <= low:
-        low, high = low - 0.5, high + 0.5
+        pad = max(abs(low) * 0.1, 0.5)
+        low, high = low - pad, high + pad
     raw = (high - low) / count
+    if not math.isfinite(raw):
+        return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw)
+    step = next((factor * power for factor in (1, 2, 2.5, 5) if factor * power >= raw), 10 * power)
     first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(i * step, 10) for i in range(first, last + 1)]
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
 def short(value: float) -> str:

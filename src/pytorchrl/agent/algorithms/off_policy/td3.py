@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -124,3 +125,10 @@ class TD3(OffPolicyAlgorithm):
         if PER_WEIGHTS in batch:
             info["errors"] = errors
         return self.gradients_by(losses, grads_to_cpu), info
+
+    def get_state(self) -> dict[str, Any]:
+        return super().get_state() | {"last_loss_pi": self.last_loss_pi}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self.last_loss_pi = state["last_loss_pi"]
