@@ -50,12 +50,12 @@ def page(folder: RunFolder) -> str:
     losses = sorted({key for row in progress for key in row if key.startswith("train/")} - {"train/n_updates"})
     figures = {"steps": f"{status['steps']:,}", "episodes": f"{len(episodes):,}"}
     if curve:
-        figures[f"mean return of the last {min(len(episodes), WINDOW)}"] = f"{curve[-1][1]:,.1f}"
+        figures[f"return (last {min(len(episodes), WINDOW)})"] = f"{curve[-1][1]:,.1f}"
     if evaluated:
         figures["best evaluation"] = f"{max(mean for _, mean in evaluated):,.1f}"
     if progress:
-        figures["of training"] = duration(progress[-1].get("time/time_elapsed", 0.0))
-        figures["steps per second"] = f"{progress[-1].get('time/fps', 0.0):,.0f}"
+        figures["training"] = duration(progress[-1].get("time/time_elapsed", 0.0))
+        figures["steps/s"] = f"{progress[-1].get('time/fps', 0.0):,.0f}"
     return _document(
         name,
         f"<h1>{name}</h1>",

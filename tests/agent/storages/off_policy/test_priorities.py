@@ -198,21 +198,22 @@ def test_windows_of_the_contract() -> None:
     assert newest(100_000, 5, 5, 1.0, 5000) == 100_000
 
 
+@pytest.mark.parametrize("steps", [23, 25, 27])
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_recent_is_what_was_written_last_over_all_environments(prioritized: bool) -> None:
-    """23 steps into a ring of 10: the newest steps lie in the middle of it."""
+def test_recent_is_what_was_written_last_over_all_environments(prioritized: bool, steps: int) -> None:
+    """Into a ring of 10: the newest steps lie in the middle of it, or on both of its ends."""
     world = World(num_envs=3)
     kwargs: Any = {"eta": 0.998, "cmin": 4}
     if prioritized:
-        storage = world.fill(world.build(PERBuffer, 10, alpha=0.7, epsilon=0.1, **kwargs), 23)
-        learn(storage, np.arange(39, 69), np.linspace(0, 3, 30))
+        storage = world.fill(world.build(PERBuffer, 10, alpha=0.7, epsilon=0.1, **kwargs), steps)
+        learn(storage, np.arange(3 * steps - 30, 3 * steps), np.linspace(0, 3, 30))
         p = np.asarray(priorities_of(storage))
     else:
-        storage, p = world.fill(world.build(EREBuffer, 10, **kwargs), 23), np.ones(30)
+        storage, p = world.fill(world.build(EREBuffer, 10, **kwargs), steps), np.ones(30)
     K = 4
     for k, batch in enumerate(storage.generate_batches(K, 20_000), 1):
         c = max(int(30 * 0.998 ** (1000 * k / K)), 4)
-        age = 69 - batch[INDICES].numpy()
+        age = 3 * steps - batch[INDICES].numpy()
         counts = np.bincount(age, minlength=31)
         assert counts[c + 1 :].sum() == 0
         assert counts[0] == 0

@@ -170,6 +170,26 @@ def test_observations_that_follow_nothing_are_stored_as_they_are() -> None:
     assert not data[DONE2].any()
 
 
+def test_windows_end_where_next_done_says_so() -> None:
+    """Even if the caller goes on as if nothing had happened."""
+    storage, sample = World().build(NStepBuffer, 6, n_step=3), World().sample(ended=[False, False])
+    sample[DONE], sample[OBS2] = torch.zeros(2, 1), sample[OBS]
+    for t in range(4):
+        storage.insert_transition({**sample, DONE2: torch.tensor([[float(t == 1)], [0.0]])})
+    batch = storage._assembled(storage.ring.numbers())
+    assert batch[N_STEP].view(4, 2).T.tolist() == [[2, 1, 2, 1], [3, 3, 2, 1]]
+
+
+def test_what_is_kept_aside_goes_with_its_steps() -> None:
+    world = World("image", 3, stack=2, ends=0.5)
+    storage = world.build(ReplayBuffer, 10)
+    for _ in range(60):
+        world.fill(storage, 3)
+        world.jump()
+    assert len(storage.ring.successors.ids) <= 2 * (10 * 3 + 3)
+    assert len(storage.ring.older_frames.ids) <= 2 * (10 * 3 + 3)
+
+
 def test_without_next_terminal_an_end_is_the_mdps() -> None:
     storage, sample = World().build(ReplayBuffer, 6), World().sample(ended=[True, False])
     del sample[TERMINAL]
