@@ -308,12 +308,12 @@ class TestWhatIsWritten:
 
 
 BY_HAND = """# by hand
-algorithm: {name: ppo, config: {lr: 3e-4, n_epochs: 4}}
+algorithm: {name: ppo, config: {lr: 3e-4}}
 storage:
   config: {size: 64}
-env: {id: CartPole-v1, num_envs: 2, kwargs: {a: [1, x]}}
-run: {steps: 512, seed: 7, logger: [csv]}
-anneal: {lr: 0.0}
+env: {id: CartPole-v1, kwargs: {a: [1]}}
+run: {steps: 512, logger: [csv]}
+anneal: {lr: 0}
 """
 WORDS = """null|~|true|-1|0|1e999|nan|1.5|[1, 2]|{a: 1}|[]|{}|name|config|lr|size|PPO|module:Env-v0|!!int 3|&a x|*a
 a: b|'|"|- x|\t|\x00|\ufeff|é|😀|? x|---|...|%YAML 1.2|#|:|>|env|run|anneal|batch_size|tau|learning_rate|0x10|1_000
@@ -362,12 +362,12 @@ def test_mutated_files_are_resolved_or_refused(tmp_path: Path, monkeypatch: pyte
     rng, outcomes = random.Random(2026), Counter[str]()
     bases = [resolved().to_yaml(), BY_HAND]
     path = tmp_path / "mutated.yaml"
-    for _ in range(1_000):
+    for _ in range(500):
         path.write_bytes(mutated(rng, rng.choice(bases)).encode("utf-8", "surrogatepass"))
         outcomes[outcome(path)] += 1
-    texts = (mutated(rng, bases[rng.random() < 0.95]) for _ in range(9_000))
+    texts = (mutated(rng, bases[rng.random() < 0.97]) for _ in range(9_500))
     monkeypatch.setattr(config_module, "read_yaml", lambda source: parse_yaml(next(texts), str(source)))
-    for _ in range(9_000):
+    for _ in range(9_500):
         outcomes[outcome(path)] += 1
     assert outcomes.total() == 10_000
     assert min(outcomes["RunConfig"], outcomes["refused"]) > 500

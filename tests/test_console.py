@@ -193,6 +193,7 @@ class TestTheProgram:
         ):
             assert re.search(told, frame), (told, frame)
         assert {len(line) for line in frame.splitlines()[:-1]} == {80}
+        assert f"\n{name}\n" in out
         assert f"pytorchrl evaluate {name}" in out
 
     @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TextIO
@@ -122,7 +123,10 @@ class Panel:
 
     def say(self, text: str) -> None:
         with _reader_may_leave(sys.stdout):
-            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            console = self._live.console
+            # Sentences are wrapped; a path that is longer than a line stays in one piece.
+            lines = textwrap.wrap(text, console.width, break_long_words=False, break_on_hyphens=False)
+            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
     def update(self, figures: dict[str, float], row: bool) -> None:
         self._latest |= figures  # losses come with log rows only, and stay until the next

@@ -24,6 +24,7 @@ STORAGES = {
     "NStepBuffer": "pytorchrl.agent.storages.off_policy.nstep_buffer",
     "PERBuffer": "pytorchrl.agent.storages.off_policy.per_buffer",
     "EREBuffer": "pytorchrl.agent.storages.off_policy.ere_buffer",
+    "HERBuffer": "pytorchrl.agent.storages.off_policy.her_buffer",
 }
 
 ACTORS = {

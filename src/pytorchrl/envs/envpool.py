@@ -93,6 +93,7 @@ def make_atari(
     noop_max: int = 30,
     life_loss: bool = False,
     clip_reward: bool = True,
+    max_num_frames_per_episode: int = 108_000,
     **kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """The games of ``atari.make`` in a pool; their random numbers are not the same."""
@@ -100,7 +101,11 @@ def make_atari(
     pool = Pool(
         task,
         num_envs,
-        **{"repeat_action_probability": stickiness(env_id), **kwargs},
+        **{
+            "repeat_action_probability": stickiness(env_id),
+            "max_episode_steps": max_num_frames_per_episode // frame_skip,
+            **kwargs,
+        },
         frame_skip=frame_skip,
         stack_num=frame_stack,
         img_height=screen_size,

@@ -6,6 +6,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -93,8 +94,8 @@ def choose(env_fn: EnvFunction, env_kwargs: Mapping[str, Any], num_envs: int) ->
         if isinstance(env, gym.vector.VectorEnv):
             env.close()
             return "vector", "the function makes a vector environment"
-        cost = _milliseconds_per_step(env)
-        env.close()
+        with closing(env):
+            cost = _milliseconds_per_step(env)
     except Exception as error:  # noqa: BLE001  the environment's fault: it will be named when the vector is made
         return "sync", f"a trial step raised {type(error).__name__}"
     if cost < WORTH_A_PROCESS:

@@ -80,12 +80,13 @@ class BoxPart(Part):
         values = np.asarray(values)
         if values.shape[1:] != self.shape:
             raise ValueError(f"expected observations of shape {self.shape} each, got {values.shape} in all")
-        if not self._may_become(values.dtype):
+        if values.dtype != self.dtype and not self._may_become(values.dtype):
             raise ValueError(f"expected observations of {self.dtype}, got {values.dtype}")
         if self.channels_last:
             values = values.transpose(0, 3, 1, 2)
         # A copy: whoever gave the values may use their memory again.
-        return np.array(values.reshape(len(values), *self.space.shape), self.space.dtype, order="C")
+        rows = np.array(values, self.space.dtype, order="C")
+        return rows if self.shape else rows[:, None]
 
     def check(self, value: Any) -> None:
         value = np.asarray(value)

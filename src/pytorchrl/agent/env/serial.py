@@ -65,7 +65,9 @@ class SerialEnvs:
         rewards = np.zeros(count, np.float32)
         terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
         current = self._current = [array.copy() for array in self._current]
-        ended: list[tuple[int, dict[str, Any]]] = []
+        ended: list[int] = []
+        lives: list[int] = []
+        scores: dict[int, tuple[float, int]] = {}
         self.steps += 1
         at, write = self.at, self.observations.write
         for i, action in enumerate(self.actions.convert(actions)):
@@ -79,25 +81,22 @@ class SerialEnvs:
                 write(current, i, observation)
                 if self._to_check[i]:
                     self._look(i, observation)
-                if ends:
-                    terminated[i] = True
-                    ended.append((i, info))
-                elif cut:
-                    truncated[i] = True
-                    ended.append((i, info))
+                if ends or cut:
+                    (terminated if ends else truncated)[i] = True
+                    ended.append(i)
+                    if info.get(LIFE_LOST, False):
+                        lives.append(i)
+                    elif "episode" in info:
+                        scores[i] = float(info["episode"]["r"]), int(info["episode"]["l"])
             except Exception as error:
                 raise self._error(i, "step", action, error) from error
         if not ended:
             return Step(current, current, rewards, terminated, truncated, terminated, {})
         successor = [array.copy() for array in current]
-        over = terminated | truncated
-        scores: dict[int, tuple[float, int]] = {}
-        for i, info in ended:
-            if info.get(LIFE_LOST, False):
-                over[i] = False
-            elif "episode" in info:
-                scores[i] = float(info["episode"]["r"]), int(info["episode"]["l"])
+        for i in ended:
             self._reset_one(i, None)
+        over = terminated | truncated
+        over[lives] = False
         return Step(current, successor, rewards, terminated, truncated, over, scores)
 
     def snapshot_support(self) -> str | None:

@@ -80,7 +80,9 @@ def map_block(
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         end += -(-size // ALIGNMENT) * ALIGNMENT
     if os.fstat(descriptor).st_size < end:
-        os.posix_fallocate(descriptor, 0, end)  # fails here if there is no room, not with a signal later
+        os.ftruncate(descriptor, end)
+        if sys.platform == "linux":
+            os.posix_fallocate(descriptor, 0, end)  # fails here if there is no room, not with a signal later
     memory = mmap.mmap(descriptor, end)
     arrays: list[Array] = [
         np.frombuffer(memory, dtype, int(np.prod(shape, dtype=np.int64)), place).reshape(shape)

@@ -64,6 +64,7 @@ class VecEnv:
         self.num_envs = num_envs
         self.env_kwargs = dict(env_kwargs or {})
         self.device = torch.device(device)
+        self._on_cpu = self.device.type == "cpu"
         self.backend_name = check_backend(backend)
         self.backend_reason = backend_reason
         places = Places(index_col_worker, index_grad_worker, mode)
@@ -119,7 +120,9 @@ class VecEnv:
     def reset_single_env(self, i: int) -> Tree:
         """Start a new episode in environment ``i`` alone; returns that row."""
         self._returns[i], self._lengths[i] = 0, 0
-        return self._tree([rows[i] for rows in self.backend.reset_single(i)])
+        row = [rows[i] for rows in self.backend.reset_single(i)]
+        self._require_finite("observation", [array[None] for array in row])
+        return self._tree(row)
 
     def step(self, action: Tensor, active: Tensor | None = None) -> tuple[Tree, Tensor, Tensor, dict[str, Any]]:
         """(obs, reward, done, info) of one step; environments that are not ``active`` ``[N]`` stand still."""
@@ -133,17 +136,17 @@ class VecEnv:
         self._returns += step.reward
         self._lengths += 1 if mask is None else mask
         observation = self._tree(step.observation)
-        reward = self._column(step.reward)
+        reward = self._tensor(step.reward[:, None])
         if step.successor is step.observation:
-            nothing = self._column(np.zeros(self.num_envs, np.float32))
+            nothing = self._tensor(np.zeros((self.num_envs, 1), np.float32))
             return observation, reward, nothing, {OBS2: observation, TERMINAL: nothing, "episodes": []}
         self._require_finite("observation", step.observation)
         info = {
             OBS2: self._tree(step.successor),
-            TERMINAL: self._column(step.terminated.astype(np.float32)),
+            TERMINAL: self._column(step.terminated),
             "episodes": self._finished(step.over, step.scores),
         }
-        return observation, reward, self._column((step.terminated | step.truncated).astype(np.float32)), info
+        return observation, reward, self._column(step.terminated | step.truncated), info
 
     def _require_finite(self, field: str, rows: Rows) -> None:
         """Stop NaN and infinity at the border, on their way in and on their way out."""
@@ -179,15 +182,18 @@ class VecEnv:
         for i in np.flatnonzero(over).tolist():
             ret, length = scores.get(i, (float(self._returns[i]), int(self._lengths[i])))
             episodes.append(Episode(i, ret, length))
-        self._returns[over], self._lengths[over] = 0, 0
+            self._returns[i], self._lengths[i] = 0, 0
         return episodes
 
     def _tree(self, rows: Rows) -> Tree:
-        tensors = [torch.from_numpy(array).to(self.device) for array in rows]
-        return self.backend.observations.tree(tensors)
+        return self.backend.observations.tree([self._tensor(array) for array in rows])
 
-    def _column(self, array: Array) -> Tensor:
-        return torch.from_numpy(array[:, None]).to(self.device)
+    def _column(self, flags: Array) -> Tensor:
+        return self._tensor(flags[:, None].astype(np.float32))
+
+    def _tensor(self, array: Array) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor if self._on_cpu else tensor.to(self.device)
 
 
 def _make_vec_env(

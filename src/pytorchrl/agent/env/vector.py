@@ -39,12 +39,13 @@ class VectorEnvs:
         self.actions = ActionFormat(vector.single_action_space)
         self._count = num_envs
         self._current = self.observations.empty(num_envs)
-        self._unseen = np.zeros(num_envs, bool)
+        # Environments that play on unseen, and whether there are any.
+        self._unseen, self._hiding = np.zeros(num_envs, bool), False
         self._checked = False
         self._steps = 0
 
     def reset(self, seeds: Sequence[int | None]) -> Rows:
-        self._unseen[:] = False
+        self._unseen[:] = self._hiding = False
         try:
             self._current = self.observations.batch(self._reset_all(seeds))
         except Exception as error:
@@ -60,14 +61,8 @@ class VectorEnvs:
         return self._current
 
     def step(self, actions: Array, active: Array | None) -> Step:
-        resumed = self._unseen if active is None else self._unseen & active
-        if resumed.any():
-            i = int(np.flatnonzero(resumed)[0])
-            raise EnvError(
-                "it played on while it was not active",
-                "Call reset_single_env first, or use --backend sync or async.",
-                f"environment {i} ({self.name})",
-            )
+        if self._hiding:
+            self._refuse_return(active)
         self._steps += 1
         before = self._current
         try:
@@ -75,14 +70,14 @@ class VectorEnvs:
             self._current = self.observations.batch(observations)
             rewards = np.array(rewards, np.float32)
             terminated = np.array(terminated, bool)
-            truncated = np.array(truncated, bool) & ~terminated
+            truncated = np.array(truncated, bool)
         except Exception as error:
             raise self._error("step", error) from error
         ended = terminated | truncated
         if not ended.any():
             step = Step(self._current, self._current, rewards, terminated, truncated, ended, {})
         else:
-            step = self._end(rewards, terminated, truncated, info)
+            step = self._end(rewards, terminated, truncated & ~terminated, info)
         return step if active is None else self._hide(step, ~active, before)
 
     def snapshot_support(self) -> str | None:
@@ -164,9 +159,19 @@ class VectorEnvs:
                 seed = numbers[0]
         return self.vector.reset(seed=seed)[0]
 
+    def _refuse_return(self, active: Array | None) -> None:
+        resumed = self._unseen if active is None else self._unseen & active
+        for i in np.flatnonzero(resumed).tolist():
+            raise EnvError(
+                "it played on while it was not active",
+                "Call reset_single_env first, or use --backend sync or async.",
+                f"environment {i} ({self.name})",
+            )
+
     def _hide(self, step: Step, hidden: Array, before: Rows) -> Step:
         """The step without the environments that play on unseen."""
         self._unseen |= hidden
+        self._hiding = True
         self._current = [array.copy() for array in step.observation]
         successor = [array.copy() for array in step.successor]
         for array, after, old in zip(self._current, successor, before, strict=True):

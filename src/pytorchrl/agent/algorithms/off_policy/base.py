@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from pytorchrl.agent.algorithms.base import Algorithm, Batch, Info
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns, set_up
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.errors import ConfigError
-from pytorchrl.keys import DONE, N_STEP, OBS2, PER_WEIGHTS, REW, RHS2, TERMINAL
+from pytorchrl.keys import ACT, DONE, N_STEP, OBS, OBS2, PER_WEIGHTS, REW, RHS, RHS2, TERMINAL
 from pytorchrl.tree import Tree
 
 
@@ -33,6 +34,10 @@ class OffPolicyAlgorithm(Algorithm):
         target_update_interval: updates between two moves of the targets (and of a delayed policy).
         policy_loss_addons: terms that join the policy loss.
     """
+
+    fixed_parameters = ("policy_loss_addons",)
+    # How many of the actor's critics are learned.
+    num_critics: ClassVar[int] = 2
 
     actor: OffPolicyActor
 
@@ -68,16 +73,21 @@ class OffPolicyAlgorithm(Algorithm):
             update_every=update_every,
         )
         self.polyak = polyak
-        self.target_update_interval = int(target_update_interval)
+        self.target_update_interval = whole(target_update_interval)
         self.target = actor.detached_copy()
         self.critic: list[Tensor] = []
         self.policy: list[Tensor] = []
         self.policy_loss_addons = set_up(policy_loss_addons, actor, self.device)
 
     @property
+    def addon_parameters(self) -> list[Tensor]:
+        """What the add-ons learn themselves."""
+        return [parameter for addon in self.policy_loss_addons for parameter in addon.parameters()]
+
+    @property
     def trainable_parameters(self) -> list[Tensor]:
         """The networks as the actor lists them, then those of the add-ons."""
-        return [*self.actor.parameters(), *(p for addon in self.policy_loss_addons for p in addon.parameters())]
+        return [*self.actor.parameters(), *self.addon_parameters]
 
     def adam(self, parameters: Iterable[Tensor], lr: float) -> Adam:
         """The optimizer of one part."""
@@ -85,8 +95,8 @@ class OffPolicyAlgorithm(Algorithm):
 
     def optimize_apart(self, lr_q: float, lr_pi: float) -> None:
         """Critics and policy, each with an optimizer of its own."""
-        self.critic, self.policy = self.actor.critic_parameters(), self.actor.policy_parameters()
-        self.policy += [parameter for addon in self.policy_loss_addons for parameter in addon.parameters()]
+        self.critic = self.actor.critic_parameters()
+        self.policy = [*self.actor.policy_parameters(), *self.addon_parameters]
         self.optimizers = [self.adam(self.critic, lr_q), self.adam(self.policy, lr_pi)]
 
     def need_critics(self, count: int) -> None:
@@ -109,8 +119,16 @@ class OffPolicyAlgorithm(Algorithm):
         """y = r⁽ᵐ⁾ + γᵐ·(1 − e)·bootstrap, with m rewards in the sum."""
         return batch[REW] + self.gamma**n_step * torch.where(batch[TERMINAL] != 0, 0.0, bootstrap)  # type: ignore[no-any-return]
 
-    def critic_losses(self, batch: Batch, scores: Mapping[str, Tensor], y: Tensor, weights: Any) -> tuple[Tensor, ...]:
-        """(L_1, L_2, ½L_1 + ½L_2, mean_i |q_i − y|) with L_i = mean(w·(q_i − y)²); L_2 = 0 of a single critic."""
+    @abstractmethod
+    def bootstrap(self, batch: Batch) -> Tensor:
+        """What the targets say that the successors are worth, ``[B, 1]``."""
+
+    def critic_losses(self, batch: Batch, n_step: Any, weights: Any) -> tuple[Tensor, ...]:
+        """(L_1, L_2, ½L_1 + ½L_2, mean_i |Q_i(s, a) − y|), L_i = mean w·(Q_i(s, a) − y)²; L_2 = 0 of a single critic."""
+        with torch.no_grad():
+            y = self.target_of(batch, self.bootstrap(batch), n_step)
+        inputs = batch[OBS], batch[RHS], batch[DONE]
+        scores = self.actor.get_q_scores(*inputs, batch[ACT], num_critics=self.num_critics)
         deltas = [scores[key] - y for key in ("q1", "q2") if key in scores]
         losses = [(weights * delta.square()).mean() for delta in deltas]
         second = losses[1] if len(losses) > 1 else torch.zeros_like(losses[0])
@@ -145,14 +163,16 @@ class OffPolicyAlgorithm(Algorithm):
     def gradients_by(
         self, losses: Sequence[tuple[Tensor, Sequence[Tensor]]], grads_to_cpu: bool
     ) -> list[Tensor | None]:
-        """Each loss' gradient in its own parameters alone; None for parameters that no loss names."""
+        """Each loss' gradient in its own parameters alone; None for parameters that no loss names or depends on."""
+        for loss, _ in losses:
+            self._refuse_non_finite("loss", loss)
         for parameter in self.trainable_parameters:
             parameter.grad = None
         for loss, parameters in losses:
-            self._refuse_non_finite("loss", loss)
-            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            found = torch.autograd.grad(loss, parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, found, strict=True):
                 # Fused Adam takes wrong steps, in silence, where gradient and parameter differ in memory order.
-                parameter.grad = gradient.contiguous()
+                parameter.grad = None if gradient is None else gradient.contiguous()
         gradients = [parameter.grad for parameter in self.trainable_parameters]
         return [None if g is None else g.to("cpu", copy=True) for g in gradients] if grads_to_cpu else gradients
 
@@ -181,15 +201,32 @@ class OffPolicyAlgorithm(Algorithm):
         if name == "num_updates":
             self._num_mini_batch = value
         elif name == "target_update_interval":
-            self.target_update_interval = int(value)
+            self.target_update_interval = whole(value)
         else:
             super()._set_parameter(name, value)
         if name in ("lr_q", "lr_pi"):
             self.optimizers[("lr_q", "lr_pi").index(name)].param_groups[0]["lr"] = value
 
     def get_state(self) -> dict[str, Any]:
-        return super().get_state() | {"target": dict(self.target.state_dict())}
+        return super().get_state() | {
+            "target": {name: value.clone() for name, value in self.target.state_dict().items()},
+            "addons": [parameter.detach().clone() for parameter in self.addon_parameters],
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self.target.load_state_dict(state["target"])
+        for parameter, saved in zip(self.addon_parameters, state["addons"], strict=True):
+            parameter.data.copy_(saved)
+
+
+def whole(count: float) -> int:
+    """A count that may be given as a float, such as 1.0."""
+    if count != int(count):
+        raise ConfigError(f"target_update_interval: expected a whole number of updates, got {count}")
+    return int(count)
+
+
+def smallest(scores: Mapping[str, Tensor]) -> Tensor:
+    """min_i Q_i over one or two critics."""
+    return torch.minimum(scores["q1"], scores["q2"]) if "q2" in scores else scores["q1"]

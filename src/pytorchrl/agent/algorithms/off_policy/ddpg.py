@@ -12,7 +12,7 @@ from pytorchrl.agent.algorithms.base import Batch, Info
 from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
-from pytorchrl.keys import ACT, DONE, OBS, PER_WEIGHTS, RHS
+from pytorchrl.keys import DONE, OBS, PER_WEIGHTS, RHS
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 FACTORY_ORDER = (
@@ -32,6 +32,14 @@ FACTORY_ORDER = (
 )
 
 
+def deterministic_policy_loss(actor: OffPolicyActor, batch: Batch, weights: Any) -> tuple[Tensor, Any]:
+    """(−mean w·Q_1(s, μ(s)), μ(s)), whose gradient in the policy is that of eq. 6."""
+    inputs = batch[OBS], batch[RHS], batch[DONE]
+    dist, _ = actor.get_policy(*inputs)
+    scores = actor.get_q_scores(*inputs, dist.mode(), num_critics=1)
+    return -(weights * scores["q1"]).mean(), dist
+
+
 class DDPG(OffPolicyAlgorithm):
     """A critic of actions, and a deterministic policy that climbs it.
 
@@ -40,6 +48,7 @@ class DDPG(OffPolicyAlgorithm):
         lr_pi: learning rate of the policy.
     """
 
+    num_critics: ClassVar = 1
     factory_defaults: ClassVar = {
         "lr_q": 1e-3,
         "num_updates": 50,
@@ -96,24 +105,17 @@ class DDPG(OffPolicyAlgorithm):
 
     def compute_loss_q(self, data: Batch, n_step: Any = 1, per_weights: Any = 1) -> tuple[Tensor, ...]:
         """(L_1, 0, ½L_1, errors) with L_1 = mean w·(Q(s, a) − y)² (eq. 4)."""
-        y = self.target_of(data, self.bootstrap(data), n_step)
-        scores = self.actor.get_q_scores(data[OBS], data[RHS], data[DONE], data[ACT], num_critics=1)
-        return self.critic_losses(data, scores, y, per_weights)
+        return self.critic_losses(data, n_step, per_weights)
 
     def compute_loss_pi(self, data: Batch, per_weights: Any = 1) -> Tensor:
-        """−mean w·Q(s, μ(s)), whose gradient in the policy is that of eq. 6."""
-        loss, _ = self._loss_pi(data, per_weights)
+        """−mean w·Q(s, μ(s))."""
+        loss, _ = deterministic_policy_loss(self.actor, data, per_weights)
         return loss
-
-    def _loss_pi(self, batch: Batch, weights: Any) -> tuple[Tensor, Any]:
-        dist, _ = self.actor.get_policy(batch[OBS], batch[RHS], batch[DONE])
-        scores = self.actor.get_q_scores(batch[OBS], batch[RHS], batch[DONE], dist.mode(), num_critics=1)
-        return -(weights * scores["q1"]).mean(), dist
 
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         batch, n_step, weights = self.replayed(batch)
         loss_q1, _, loss_q, errors = self.compute_loss_q(batch, n_step, weights)
-        loss_pi, dist = self._loss_pi(batch, weights)
+        loss_pi, dist = deterministic_policy_loss(self.actor, batch, weights)
         info = {"loss_q1": loss_q1.detach(), "loss_pi": loss_pi.detach()}
         loss_pi = self.with_addons(loss_pi, batch, dist, info)
         if PER_WEIGHTS in batch:

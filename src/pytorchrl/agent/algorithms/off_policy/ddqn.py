@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +13,7 @@ from pytorchrl.agent.algorithms.base import Batch, Info
 from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
-from pytorchrl.keys import ACT, DONE, OBS, PER_WEIGHTS, RHS
+from pytorchrl.keys import DONE, OBS, PER_WEIGHTS, RHS
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 from pytorchrl.tree import Tree
 
@@ -28,6 +28,7 @@ class DDQN(OffPolicyAlgorithm):
         final_epsilon: where the decay ends.
     """
 
+    num_critics: ClassVar = 1
     factory_defaults: ClassVar = {"num_updates": 50}
     factory_order = (
         "lr",
@@ -101,15 +102,17 @@ class DDQN(OffPolicyAlgorithm):
             action = torch.where(explores, self.actor.random_action(len(action)), action)
         return action, action, rhs, {}
 
+    @torch.no_grad()
+    def bootstrap(self, batch: Batch) -> Tensor:
+        """Q̄(s', argmax_a Q(s', a)) (eq. 4)."""
+        successors = self.successors(batch)
+        best = self.actor.get_q_scores(*successors, num_critics=1)["q1"].argmax(-1, keepdim=True)
+        return self.target.get_q_scores(*successors, best, num_critics=1)["q1"]  # type: ignore[no-any-return]
+
     def compute_loss(self, batch: Batch, n_step: Any = 1, per_weights: Any = 1) -> tuple[Tensor, Tensor]:
-        """(mean w·(Q(s, a) − y)², |Q(s, a) − y|) with y = r + γᵐ·Q̄(s', argmax_a Q(s', a)) (eq. 4)."""
-        with torch.no_grad():
-            successors = self.successors(batch)
-            best = self.actor.get_q_scores(*successors, num_critics=1)["q1"].argmax(-1, keepdim=True)
-            bootstrap = self.target.get_q_scores(*successors, best, num_critics=1)["q1"]
-            y = self.target_of(batch, bootstrap, n_step)
-        score = self.actor.get_q_scores(batch[OBS], batch[RHS], batch[DONE], batch[ACT], num_critics=1)["q1"]
-        return (per_weights * (score - y).square()).mean(), (score - y).detach().abs()
+        """(mean w·(Q(s, a) − y)², |Q(s, a) − y|)."""
+        loss, _, _, errors = self.critic_losses(batch, n_step, per_weights)
+        return loss, errors
 
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         batch, n_step, weights = self.replayed(batch)
@@ -122,7 +125,7 @@ class DDQN(OffPolicyAlgorithm):
             info["errors"] = errors
         return self.gradients_of(loss, grads_to_cpu), info
 
-    def apply_gradients(self, gradients: Any = None) -> None:
+    def apply_gradients(self, gradients: Sequence[Tensor | None] | None = None) -> None:
         """One step, and one step of ε's decay."""
         super().apply_gradients(gradients)
         self.epsilon = max(self.epsilon * self.epsilon_decay, min(self.final_epsilon, self.epsilon))

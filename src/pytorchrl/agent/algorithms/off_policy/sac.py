@@ -12,10 +12,10 @@ from torch import Tensor
 
 from pytorchrl.agent.actors.off_policy_actor import OffPolicyActor
 from pytorchrl.agent.algorithms.base import Batch, Info
-from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
+from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm, smallest
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
-from pytorchrl.keys import ACT, DONE, OBS, PER_WEIGHTS, RHS
+from pytorchrl.keys import DONE, OBS, PER_WEIGHTS, RHS
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -95,9 +95,7 @@ class SAC(OffPolicyAlgorithm):
         )
         self.lr_q, self.lr_pi, self.lr_alpha = lr_q, lr_pi, lr_alpha
         self.initial_alpha = initial_alpha
-        space = actor.action_space
-        default = 0.98 * math.log(space.n) if isinstance(space, spaces.Discrete) else -float(math.prod(space.shape))  # type: ignore[arg-type]
-        self.target_entropy = default if target_entropy is None else target_entropy
+        self.target_entropy = self.default_entropy if target_entropy is None else target_entropy
         self.log_alpha = torch.tensor(math.log(initial_alpha), device=self.device, requires_grad=True)
         self.optimize_apart(lr_q, lr_pi)
         self.unclipped = [self.adam([self.log_alpha], lr_alpha)]
@@ -106,6 +104,12 @@ class SAC(OffPolicyAlgorithm):
     def discrete_version(self) -> bool:
         """Whether actions are discrete."""
         return isinstance(self.actor.action_space, spaces.Discrete)
+
+    @property
+    def default_entropy(self) -> float:
+        """H̄ = 0.98·log n of n discrete actions, or minus the number of action dimensions."""
+        space = self.actor.action_space
+        return 0.98 * math.log(space.n) if isinstance(space, spaces.Discrete) else -float(math.prod(space.shape or ()))
 
     @property
     def alpha(self) -> Tensor:
@@ -123,10 +127,10 @@ class SAC(OffPolicyAlgorithm):
         obs, rhs, done = self.successors(batch)
         dist, _ = self.actor.get_policy(obs, rhs, done)
         if self.discrete_version:
-            return self.soft_value(dist, self.target.get_q_scores(obs, rhs, done))
+            return self.soft_value(dist, self.target.get_q_scores(obs, rhs, done, num_critics=2))
         action, log_prob = dist.rsample(self.generator)  # type: ignore[attr-defined]
-        value: Tensor = smallest(self.target.get_q_scores(obs, rhs, done, action)) - self.alpha * log_prob
-        return value
+        score = smallest(self.target.get_q_scores(obs, rhs, done, action, num_critics=2))
+        return score - self.alpha * log_prob  # type: ignore[no-any-return]
 
     def soft_value(self, dist: Any, scores: Mapping[str, Tensor]) -> Tensor:
         """Σ_a π(a)(min_i Q_i(a) − α·log π(a)), ``[B, 1]``."""
@@ -135,9 +139,7 @@ class SAC(OffPolicyAlgorithm):
 
     def compute_loss_q(self, batch: Batch, n_step: Any = 1, per_weights: Any = 1) -> tuple[Tensor, ...]:
         """(L_1, L_2, ½L_1 + ½L_2, errors) with L_i = mean w·(Q_i(s, a) − y)² (eq. 5)."""
-        y = self.target_of(batch, self.bootstrap(batch), n_step)
-        scores = self.actor.get_q_scores(batch[OBS], batch[RHS], batch[DONE], batch[ACT])
-        return self.critic_losses(batch, scores, y, per_weights)
+        return self.critic_losses(batch, n_step, per_weights)
 
     def compute_loss_pi(self, batch: Batch, per_weights: Any = 1) -> tuple[Tensor, Tensor]:
         """(mean w·(α·log π(a|s) − min_i Q_i(s, a)), log π) of reparametrized a (eq. 9); expectations if discrete."""
@@ -149,10 +151,10 @@ class SAC(OffPolicyAlgorithm):
         dist, _ = self.actor.get_policy(*inputs)
         if self.discrete_version:
             with torch.no_grad():
-                scores = self.actor.get_q_scores(*inputs)
+                scores = self.actor.get_q_scores(*inputs, num_critics=2)
             return -(weights * self.soft_value(dist, scores)).mean(), -dist.entropy(), dist
         action, log_prob = dist.rsample(self.generator)  # type: ignore[attr-defined]
-        score = smallest(self.actor.get_q_scores(*inputs, action))
+        score = smallest(self.actor.get_q_scores(*inputs, action, num_critics=2))
         return (weights * (self.alpha * log_prob - score)).mean(), log_prob, dist
 
     def compute_loss_alpha(self, log_probs: Tensor, per_weights: Any = 1) -> Tensor:
@@ -180,6 +182,8 @@ class SAC(OffPolicyAlgorithm):
 
     def _set_parameter(self, name: str, value: Any) -> None:
         super()._set_parameter(name, value)
+        if name == "target_entropy" and value is None:
+            self.target_entropy = self.default_entropy
         if name == "lr_alpha":
             self.unclipped[0].param_groups[0]["lr"] = value
         if name == "initial_alpha":
@@ -191,8 +195,3 @@ class SAC(OffPolicyAlgorithm):
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self.log_alpha.data.copy_(state["log_alpha"])
-
-
-def smallest(scores: Mapping[str, Tensor]) -> Tensor:
-    """min_i Q_i over one or two critics."""
-    return torch.minimum(scores["q1"], scores["q2"]) if "q2" in scores else scores["q1"]

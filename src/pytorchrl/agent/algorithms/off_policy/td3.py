@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pytorchrl.agent.actors.off_policy_actor import OffPolicyActor
 from pytorchrl.agent.algorithms.base import Batch, Info
-from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
-from pytorchrl.agent.algorithms.off_policy.ddpg import FACTORY_ORDER
+from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm, smallest
+from pytorchrl.agent.algorithms.off_policy.ddpg import FACTORY_ORDER, deterministic_policy_loss
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
-from pytorchrl.keys import ACT, DONE, OBS, PER_WEIGHTS, RHS
+from pytorchrl.keys import PER_WEIGHTS
 from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
@@ -92,39 +92,33 @@ class TD3(OffPolicyAlgorithm):
         u = scale.from_box(dist.mode())
         noise = torch.empty_like(u).normal_(0.0, self.policy_noise, generator=self.generator)
         action = scale.clip(scale.to_box(u + noise.clamp(-self.noise_clip, self.noise_clip)))
-        scores = self.target.get_q_scores(obs, rhs, done, action)
-        return torch.minimum(scores["q1"], scores["q2"])
+        return smallest(self.target.get_q_scores(obs, rhs, done, action, num_critics=2))
 
     def compute_loss_q(self, data: Batch, n_step: Any = 1, per_weights: Any = 1) -> tuple[Tensor, ...]:
         """(L_1, L_2, ½L_1 + ½L_2, errors) with L_i = mean w·(Q_i(s, a) − y)²."""
-        y = self.target_of(data, self.bootstrap(data), n_step)
-        scores = self.actor.get_q_scores(data[OBS], data[RHS], data[DONE], data[ACT])
-        return self.critic_losses(data, scores, y, per_weights)
+        return self.critic_losses(data, n_step, per_weights)
 
     def compute_loss_pi(self, data: Batch, per_weights: Any = 1) -> Tensor:
         """−mean w·Q1(s, μ(s))."""
-        loss, _ = self._loss_pi(data, per_weights)
+        loss, _ = deterministic_policy_loss(self.actor, data, per_weights)
         return loss
-
-    def _loss_pi(self, batch: Batch, weights: Any) -> tuple[Tensor, Any]:
-        dist, _ = self.actor.get_policy(batch[OBS], batch[RHS], batch[DONE])
-        scores = self.actor.get_q_scores(batch[OBS], batch[RHS], batch[DONE], dist.mode(), num_critics=1)
-        return -(weights * scores["q1"]).mean(), dist
 
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         """The critics' gradients always, the policy's (None otherwise) at updates d, 2d, …"""
         batch, n_step, weights = self.replayed(batch)
         loss_q1, loss_q2, loss_q, errors = self.compute_loss_q(batch, n_step, weights)
         info = {"loss_q1": loss_q1.detach(), "loss_q2": loss_q2.detach()}
-        losses = [(loss_q, self.critic)]
+        losses, last_loss_pi = [(loss_q, self.critic)], self.last_loss_pi
         if (self.iter + 1) % self.target_update_interval == 0:
-            loss_pi, dist = self._loss_pi(batch, weights)
-            self.last_loss_pi = loss_pi.detach()
+            loss_pi, dist = deterministic_policy_loss(self.actor, batch, weights)
+            last_loss_pi = loss_pi.detach()
             losses.append((self.with_addons(loss_pi, batch, dist, info), self.policy))
-        info["loss_pi"] = self.last_loss_pi
+        info["loss_pi"] = last_loss_pi
         if PER_WEIGHTS in batch:
             info["errors"] = errors
-        return self.gradients_by(losses, grads_to_cpu), info
+        gradients = self.gradients_by(losses, grads_to_cpu)
+        self.last_loss_pi = last_loss_pi  # of a loss that was not refused
+        return gradients, info
 
     def get_state(self) -> dict[str, Any]:
         return super().get_state() | {"last_loss_pi": self.last_loss_pi}
