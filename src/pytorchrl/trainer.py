@@ -97,7 +97,8 @@ class Trainer:
             f"{config.algorithm.name} on {config.env.id} for {config.run.steps:,} steps, seed {config.run.seed}"
             f" ({preset}). The run lies in {self.folder.path}",
             f"{N} environment{'s' if N > 1 else ''}, backend {envs.backend_name} ({envs.backend_reason}); {saved}.",
-            f"Every {rows:,} steps {epochs * parts} updates ({epochs} epochs of {parts} mini-batches); device"
+            f"Every {rows:,} steps {epochs * parts} updates ({epochs} x {parts} mini-batches), which is"
+            f" {epochs * parts / rows:.3g} per step; device"
             f" {self.device} ({self.device_reason}), {threads}.",
             *config.notes,
         ]

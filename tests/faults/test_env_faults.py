@@ -21,7 +21,7 @@ import pytest
 import torch
 from tests.agent.env.toys import Faulty
 
-from pytorchrl import ConfigError, EnvError
+from pytorchrl import ConfigError, EnvError, NonFiniteError
 from pytorchrl.agent.env.vec_env import VecEnv
 
 N = 3
@@ -156,7 +156,11 @@ def test_resets_that_break_the_api(value: Any, message: str) -> None:
 def test_lenient_where_nothing_is_lost() -> None:
     for observation in ([0.5, -0.5], np.array([0.5, -0.5]), np.array([0.5, -0.5], np.float16), (0.5, -0.5)):
         run("sync", where="step", what="return", value=(observation, np.float32(1), np.True_, 0, {}), when=1)
-    run("sync", where="step", what="return", value=(np.full(2, np.nan, np.float32), 1.0, False, False, {}), when=1)
+
+
+def test_what_is_not_a_number_is_left_to_the_finite_guard() -> None:
+    with pytest.raises(NonFiniteError, match="environment 1"):
+        run("sync", where="step", what="return", value=(np.full(2, np.nan, np.float32), 1.0, False, False, {}), when=1)
 
 
 def test_bounds_are_looked_at_in_the_first_steps_only() -> None:

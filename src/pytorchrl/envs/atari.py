@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import Any, SupportsFloat
 
+import ale_py
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, StickyAction
 
 from pytorchrl.agent.env.backend import LIFE_LOST
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
 
 
 def make(

@@ -18,7 +18,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from pytorchrl.agent.env.backend import usable_cores
-from pytorchrl.envs.atari import Games, stickiness
 from pytorchrl.errors import ConfigError, suggestion
 
 TINY = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
@@ -97,6 +96,8 @@ def make_atari(
     **kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """The games of ``atari.make`` in a pool; their random numbers are not the same."""
+    from pytorchrl.envs.atari import Games, stickiness
+
     task = re.sub(r"^ALE/|(NoFrameskip|Deterministic|-ram)?-v\d+$", "", env_id) + "-v5"
     pool = Pool(
         task,

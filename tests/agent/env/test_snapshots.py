@@ -191,6 +191,18 @@ def test_another_kind_of_environment_is_refused() -> None:
         snapshots.set_state(gym.make("Pendulum-v1"), saved)
 
 
+def test_a_hostile_snapshot_sets_nothing_else() -> None:
+    env = gym.make("CartPole-v1")
+    saved = snapshots.get_state(env)
+    saved["layers"][0][1]["step"] = "mine"
+    snapshots.set_state(env, saved)
+    env.reset()
+    env.step(0)
+    saved["random"] = {"bit_generator": "seed"}
+    with pytest.raises(KeyError):
+        snapshots.set_state(env, saved)
+
+
 @pytest.mark.parametrize("save", ["sync", "async"])
 @pytest.mark.parametrize("load", ["sync", "async"])
 def test_a_whole_vector_with_its_open_episodes(save: str, load: str) -> None:

@@ -18,7 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytorchrl.agent.storages import GAEBuffer, VanillaOnPolicyBuffer
+from pytorchrl import tree
+from pytorchrl.agent.storages import GAEBuffer, VanillaOnPolicyBuffer, VTraceBuffer
 from pytorchrl.keys import ACT, DONE, DONE2, LOGP, OBS, OBS2, REW, RHS, RHS2, TERMINAL, VAL
 
 GAMMA = 0.9
@@ -27,6 +28,8 @@ GAMMA = 0.9
 STORAGES: dict[str, tuple[type[VanillaOnPolicyBuffer], dict[str, Any], float]] = {
     "vanilla": (VanillaOnPolicyBuffer, {}, 1.0),
     "gae": (GAEBuffer, {"gae_lambda": 0.8}, 0.8),
+    # With the actor that collected them, no ratio is clipped and the targets are plain returns.
+    "vtrace": (VTraceBuffer, {}, 1.0),
 }
 
 
@@ -63,6 +66,21 @@ class KnownActor:
 
     def initial_rhs(self, num_envs: int) -> dict[str, Tensor]:
         return {"policy": torch.zeros(num_envs, 1)}
+
+    def log_prob(self, obs: Any) -> Tensor:
+        return -self.decode(obs).float()[:, None].sin().abs()
+
+    def __call__(self, obs: Any, rhs: Mapping[str, Tensor], done: Tensor) -> Any:
+        """One pass over time-major rows ``[L·n, …]``: (dist, values, hidden states)."""
+        n = len(rhs["policy"]) if self.is_recurrent else len(done)
+        values, state = [], rhs if self.is_recurrent else self.initial_rhs(n)
+        for start in range(0, len(done), n):
+            rows = slice(start, start + n)
+            step = self.get_value(tree.index(obs, rows), state, done[rows])
+            values.append(step["value_net1"])
+            state = step.get("rhs", state)
+        dist = SimpleNamespace(log_prob=lambda action: self.log_prob(obs))
+        return dist, {"value_net1": torch.cat(values)}, state if self.is_recurrent else rhs
 
     def get_value(self, obs: Any, rhs: Mapping[str, Tensor], done: Tensor) -> dict[str, Any]:
         assert done.shape == (len(done), 1)
@@ -134,7 +152,7 @@ class World:
             DONE2: self._column(terminated | truncated),
             TERMINAL: self._column(terminated),
             VAL: predicted["value_net1"],
-            LOGP: self._column(-self.random.random(N)),
+            LOGP: actor.log_prob(obs),
             "unknown key": "ignored",
         }
         self.history.append(

@@ -8,14 +8,14 @@ wrappers and those with the two methods, which then speak for the wrapper alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import AtariPreprocessing
 from gymnasium.wrappers.utils import RunningMeanStd
 
+from pytorchrl.agent.env.simulators import simulator_of
 from pytorchrl.errors import CheckpointError
 
 
@@ -86,20 +86,21 @@ ENVS: dict[str, tuple[str, ...]] = {
     "toy_text.blackjack:BlackjackEnv": ("dealer", "player"),
 }
 SUITE = "gymnasium.envs."
-# The emulator's frame buffer is in no state of it; the third frame after a restore is drawn anew in every game but one.
-ENOUGH_FRAMES = 4
-INEXACT_GAMES = ("tic_tac_toe_3d",)
+GENERATORS: dict[str, type[np.random.BitGenerator]] = {
+    kind.__name__: kind
+    for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+}
 
 
 def snapshot_support(env: gym.Env[Any, Any]) -> str | None:
     """None if the environment can be saved, else the reason why not."""
-    for layer in layers(env):
+    around = layers(env)
+    for layer in around:
         if isinstance(layer, Saveable) or _attributes(layer) is not None:
             continue
-        if layer is env.unwrapped and _is_mujoco(layer):
-            continue
-        if layer is env.unwrapped and _is_atari(layer):
-            return _atari_support(layer, layers(env))
+        simulator = simulator_of(layer)
+        if simulator is not None:
+            return simulator.support(layer, around)
         kind = "wrapper" if isinstance(layer, gym.Wrapper) else "environment"
         return f"the {kind} {type(layer).__name__} has no get_state and set_state"
     return None
@@ -130,8 +131,7 @@ def set_state(env: gym.Env[Any, Any], state: Mapping[str, Any]) -> None:
     if state["random"] is None:
         base._np_random = None
     else:
-        kind: type[np.random.BitGenerator] = getattr(np.random, state["random"]["bit_generator"])
-        bits = kind()
+        bits = GENERATORS[state["random"]["bit_generator"]]()
         bits.state = state["random"]
         base._np_random = np.random.Generator(bits)
     base._np_random_seed = state["random_seed"]
@@ -170,8 +170,8 @@ def _back(saved: Any, present: Any) -> Any:
     if isinstance(present, deque):
         return deque((_back(item, None) for item in saved), present.maxlen)
     if isinstance(present, RunningMeanStd):
-        for name, value in saved.items():
-            setattr(present, name, _back(value, getattr(present, name)))
+        for name in ("mean", "var", "count"):
+            setattr(present, name, _back(saved[name], getattr(present, name)))
         return present
     if isinstance(saved, list):
         return [_back(item, None) for item in saved]
@@ -185,22 +185,21 @@ def _back(saved: Any, present: Any) -> Any:
 def _state_of(layer: gym.Env[Any, Any]) -> Any:
     if isinstance(layer, Saveable):
         return layer.get_state()
-    names = _attributes(layer)
-    if names is not None:
-        return {name: plain(getattr(layer, name)) for name in names}
-    return _mujoco_state(layer) if _is_mujoco(layer) else _atari_state(layer)
+    simulator = simulator_of(layer)
+    if simulator is not None:
+        return simulator.get_state(layer)
+    return {name: plain(getattr(layer, name)) for name in _attributes(layer) or ()}
 
 
 def _restore(layer: gym.Env[Any, Any], saved: Any) -> None:
+    simulator = simulator_of(layer)
     if isinstance(layer, Saveable):
         layer.set_state(saved)
-    elif _attributes(layer) is not None:
-        for name, value in saved.items():
-            setattr(layer, name, _back(value, getattr(layer, name)))
-    elif _is_mujoco(layer):
-        _restore_mujoco(layer, saved)
+    elif simulator is not None:
+        simulator.set_state(layer, saved)
     else:
-        _restore_atari(layer, saved)
+        for name in _attributes(layer) or ():
+            setattr(layer, name, _back(saved[name], getattr(layer, name)))
 
 
 def _attributes(layer: gym.Env[Any, Any]) -> tuple[str, ...] | None:
@@ -209,50 +208,3 @@ def _attributes(layer: gym.Env[Any, Any]) -> tuple[str, ...] | None:
     if kind.__module__.startswith("gymnasium.wrappers."):
         return WRAPPERS.get(kind.__name__)
     return ENVS.get(f"{kind.__module__.removeprefix(SUITE)}:{kind.__name__}")
-
-
-def _is_mujoco(env: gym.Env[Any, Any]) -> bool:
-    module = type(env).__module__
-    return module.startswith(f"{SUITE}mujoco.") and module.endswith("_v5")
-
-
-def _is_atari(env: gym.Env[Any, Any]) -> bool:
-    return type(env).__module__ == "ale_py.env" and type(env).__name__ == "AtariEnv"
-
-
-def _mujoco_state(env: Any) -> dict[str, Any]:
-    import mujoco  # type: ignore[import-untyped]
-
-    kind = mujoco.mjtState.mjSTATE_INTEGRATION
-    state = np.empty(mujoco.mj_stateSize(env.model, kind))
-    mujoco.mj_getState(env.model, env.data, state, kind)
-    # Positions of bodies belong to no state of MuJoCo's, and rewards read them before the next step computes them.
-    return {"state": state, "xpos": env.data.xpos.copy(), "xipos": env.data.xipos.copy()}
-
-
-def _restore_mujoco(env: Any, saved: Mapping[str, Any]) -> None:
-    import mujoco
-
-    mujoco.mj_setState(env.model, env.data, saved["state"], mujoco.mjtState.mjSTATE_INTEGRATION)
-    env.data.xpos[:] = saved["xpos"]
-    env.data.xipos[:] = saved["xipos"]
-
-
-def _atari_support(env: Any, around: Sequence[Any]) -> str | None:
-    if env.ale.getFloat("repeat_action_probability") > 0:
-        return "the Atari emulator does not tell which action its own sticky actions repeat"
-    if not any(isinstance(layer, AtariPreprocessing) and layer.frame_skip >= ENOUGH_FRAMES for layer in around):
-        return f"the Atari emulator saves no picture: AtariPreprocessing has to skip {ENOUGH_FRAMES} frames"
-    if env._game in INEXACT_GAMES:
-        return f"the Atari emulator does not restore {env._game} exactly"
-    return None
-
-
-def _atari_state(env: Any) -> dict[str, Any]:
-    return {"ale": env.ale.cloneState(include_rng=True).serialize()}
-
-
-def _restore_atari(env: Any, saved: Mapping[str, Any]) -> None:
-    import ale_py
-
-    env.ale.restoreState(ale_py.ALEState(saved["ale"]))

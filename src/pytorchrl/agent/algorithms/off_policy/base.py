@@ -124,7 +124,7 @@ class OffPolicyAlgorithm(Algorithm):
         """What the targets say that the successors are worth, ``[B, 1]``."""
 
     def critic_losses(self, batch: Batch, n_step: Any, weights: Any) -> tuple[Tensor, ...]:
-        """(L_1, L_2, ½L_1 + ½L_2, mean_i |Q_i(s, a) − y|), L_i = mean w·(Q_i(s, a) − y)²; L_2 = 0 of a single critic."""
+        """(L_1, L_2, ½L_1 + ½L_2, mean_i |Q_i(s, a) − y|), L_i = mean w·(Q_i(s, a) − y)²; L_2 = 0 of one critic."""
         with torch.no_grad():
             y = self.target_of(batch, self.bootstrap(batch), n_step)
         inputs = batch[OBS], batch[RHS], batch[DONE]

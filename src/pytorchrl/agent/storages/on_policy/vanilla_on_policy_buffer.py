@@ -92,10 +92,12 @@ class VanillaOnPolicyBuffer(Storage):
         self._refuse_if_too_large(size)
 
     def _refuse_if_too_large(self, size: int) -> None:
-        """Observations alone say whether a rollout can fit, before anything is allocated."""
+        """Say whether a rollout can fit before anything is allocated."""
         if self.envs is not None:
-            row = self.envs.num_envs * bytes_of(self.envs.observation_space)
-            refuse_if_too_large((size + 1) * row, f"{type(self).__name__} of size {size}")
+            # Beside observation and action a row holds at most one float32 per documented key, and NextTerminal.
+            row = bytes_of(self.envs.observation_space) + bytes_of(self.envs.action_space)
+            row += 4 * (len(self.storage_tensors) + 1)
+            refuse_if_too_large((size + 1) * self.envs.num_envs * row, f"{type(self).__name__} of size {size}")
 
     def init_tensors(self, sample: Sample) -> None:
         """Lazy allocation from a first transition, working keys included."""
