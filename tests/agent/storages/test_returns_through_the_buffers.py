@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from pytorchrl.agent.storages import GAEBuffer, VanillaOnPolicyBuffer
@@ -247,7 +248,12 @@ def test_channels_of_a_single_frame() -> None:
         envs: Any = None
         if frame_stack > 1:
             space = SimpleNamespace(shape=(1,), dtype=torch.zeros(1).numpy().dtype)
-            envs = SimpleNamespace(num_envs=2, env_kwargs={"frame_stack": frame_stack}, observation_space=space)
+            envs = SimpleNamespace(
+                num_envs=2,
+                env_kwargs={"frame_stack": frame_stack},
+                observation_space=space,
+                action_space=spaces.Discrete(6),
+            )
         storage = VanillaOnPolicyBuffer(2, "cpu", Reader(), None, envs)  # type: ignore[arg-type]
         storage.get_num_channels_obs({OBS: obs})
         return storage.num_channels_obs
