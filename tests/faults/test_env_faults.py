@@ -71,9 +71,16 @@ def whole(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-@pytest.mark.parametrize("what", ["raise", "unpicklable"])
 @pytest.mark.parametrize(
-    ("where", "when"), [("constructor", 0), ("reset", 0), ("step", 0), ("step", 1), ("step", 9), ("close", 0)]
+    ("where", "when", "what"),
+    [
+        ("constructor", 0, "raise"),
+        ("reset", 0, "raise"),
+        ("step", 0, "raise"),
+        ("step", 1, "unpicklable"),
+        ("step", 9, "raise"),
+        ("close", 0, "unpicklable"),
+    ],
 )
 @pytest.mark.parametrize("backend", OPTIONS)
 def test_what_an_environment_raises(backend: str, where: str, when: int, what: str) -> None:
@@ -131,6 +138,8 @@ WRONG_STEPS: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize("backend", ["sync", "async, several"])
 @pytest.mark.parametrize(("name", "value", "message"), WRONG_STEPS, ids=[name for name, *_ in WRONG_STEPS])
 def test_steps_that_break_the_api(backend: str, name: str, value: Any, message: str) -> None:
+    if backend != "sync" and name not in ("shape", "old step"):
+        return  # the same code in another process
     with pytest.raises(EnvError, match=message) as caught:
         run(backend, where="step", what="return", value=value, when=1)
     assert "environment 1" in caught.value.who
@@ -183,9 +192,15 @@ def test_episodes_of_one_step(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", PROCESSES)
 @pytest.mark.parametrize(
-    ("what", "told"), [("exit", "exit code 7"), ("kill", "signal 9, SIGKILL"), ("segfault", "signal 11, SIGSEGV")]
+    ("where", "what", "told"),
+    [
+        ("constructor", "exit", "exit code 7"),
+        ("reset", "kill", "signal 9, SIGKILL"),
+        ("step", "exit", "exit code 7"),
+        ("step", "kill", "signal 9, SIGKILL"),
+        ("step", "segfault", "signal 11, SIGSEGV"),
+    ],
 )
-@pytest.mark.parametrize("where", ["constructor", "reset", "step"])
 def test_a_process_that_dies(backend: str, what: str, told: str, where: str) -> None:
     start = time.monotonic()
     with pytest.raises(EnvError) as caught:
@@ -199,8 +214,9 @@ def test_a_process_that_dies(backend: str, what: str, told: str, where: str) -> 
     assert time.monotonic() - start < 10
 
 
-@pytest.mark.parametrize("what", ["loop", "stop"])
-@pytest.mark.parametrize("where", ["constructor", "reset", "step"])
+@pytest.mark.parametrize(
+    ("where", "what"), [("constructor", "loop"), ("reset", "stop"), ("step", "loop"), ("step", "stop")]
+)
 def test_an_environment_that_hangs(what: str, where: str) -> None:
     start = time.monotonic()
     with pytest.raises(EnvError, match=r"has not answered within 1\.5 s") as caught:
@@ -253,7 +269,7 @@ def test_a_vector_that_was_forgotten_takes_its_processes_along() -> None:
 
 
 def test_many_are_made_and_closed() -> None:
-    for k in range(10):
+    for k in range(6):
         envs = VecEnv(Faulty, 2, backend="async", workers=1 + k % 2)
         envs.reset()
         if k % 3:

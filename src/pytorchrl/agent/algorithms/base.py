@@ -161,7 +161,7 @@ class Algorithm(Component):
         self.iter += 1
 
     def _refuse_non_finite(self, what: str, value: Tensor) -> None:
-        if not torch.isfinite(value):
+        if not math.isfinite(value.item()):
             raise NonFiniteError(
                 f"the {what} is {value.item()}: the weights were not touched",
                 "Lower the learning rate, or look for values that explode in observations and rewards.",
