@@ -311,7 +311,8 @@ def test_the_state_continues_bitwise(make: Make, replayed: Replayed, kind: str) 
             update(one, batch)
         obs, rhs, done = torch.ones(9, 4), one.actor.initial_rhs(9), torch.zeros(9, 1)
         acted = one.acting_step(obs, rhs, done)[0]
-        return [*learned(one), *weights_of(one.target), acted]
+        epsilon = torch.tensor(getattr(one, "epsilon", 0.0))
+        return [*learned(one), *weights_of(one.target), acted, epsilon]
 
     expected = goes_on(algorithm)
     for seed in (5, 6):  # twice from the same state, which stays as it is
