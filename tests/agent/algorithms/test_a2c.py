@@ -22,6 +22,7 @@ DEFAULTS = {
     "test_every": 5000,
     "max_grad_norm": 0.5,
     "num_test_episodes": 5,
+    "policy_loss_addons": [],
     "entropy_coef": 0.0,
 }
 

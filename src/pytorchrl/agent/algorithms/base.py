@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns, set_up
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.component import Component, Factory
 from pytorchrl.errors import NonFiniteError
@@ -35,9 +36,11 @@ class Algorithm(Component):
         test_every: updates between evaluations; 0 for none.
         num_test_episodes: episodes per evaluation.
         max_grad_norm: largest norm of the gradient of each optimizer's parameters.
+        policy_loss_addons: terms that join the policy loss.
     """
 
     factory_arguments = ("device", "actor", "envs")
+    fixed_parameters = ("policy_loss_addons",)
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Algorithm(Component):
         test_every: int,
         num_test_episodes: int,
         max_grad_norm: float,
+        policy_loss_addons: AddOns = (),
         num_epochs: int = 1,
         num_mini_batch: int = 1,
         mini_batch_size: int | None = None,
@@ -71,6 +75,7 @@ class Algorithm(Component):
         self._mini_batch_size = mini_batch_size
         self._start_steps = start_steps
         self._update_every = update_every
+        self.policy_loss_addons = set_up(policy_loss_addons, actor, self.device)
 
     @classmethod
     def _factory(cls, **chosen: Any) -> tuple[Factory, str]:
@@ -128,9 +133,22 @@ class Algorithm(Component):
         """(flat list of gradients, info); no parameter changes."""
 
     @property
+    def addon_parameters(self) -> list[Tensor]:
+        """What the add-ons learn themselves."""
+        return [parameter for addon in self.policy_loss_addons for parameter in addon.parameters()]
+
+    @property
     def trainable_parameters(self) -> list[Tensor]:
-        """What gradients are computed for, in their fixed order."""
-        return list(self.actor.parameters())
+        """What gradients are computed for: the networks as the actor lists them, then those of the add-ons."""
+        return [*self.actor.parameters(), *self.addon_parameters]
+
+    def with_addons(self, loss: Tensor, batch: Batch, dist: Any, info: Info) -> Tensor:
+        """The policy loss and every add-on's term; the one place where they join."""
+        for addon in self.policy_loss_addons:
+            term, more = addon.compute_loss_term(batch, dist, info)
+            loss = loss + term
+            info.update(more)
+        return loss
 
     def gradients_of(self, loss: Tensor, grads_to_cpu: bool) -> list[Tensor | None]:
         """Back-propagate; the live ``.grad`` tensors, or copies on the CPU that outlive the next call."""
@@ -184,10 +202,18 @@ class Algorithm(Component):
     def get_state(self) -> dict[str, Any]:
         """Everything but the actor's weights that the next update depends on."""
         optimizers = [deepcopy(optimizer.state_dict()) for optimizer in (*self.optimizers, *self.unclipped)]
-        return {"iter": self.iter, "optimizers": optimizers, "generator": self.generator.get_state()}
+        addons = [parameter.detach().clone() for parameter in self.addon_parameters]
+        return {
+            "iter": self.iter,
+            "optimizers": optimizers,
+            "addons": addons,
+            "generator": self.generator.get_state(),
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.iter = state["iter"]
         self.generator.set_state(state["generator"])
         for optimizer, saved in zip((*self.optimizers, *self.unclipped), state["optimizers"], strict=True):
             optimizer.load_state_dict(deepcopy(saved))  # it would share the tensors
+        for parameter, value in zip(self.addon_parameters, state["addons"], strict=True):
+            parameter.data.copy_(value)

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.optim import Adam
 
 from pytorchrl.agent.actors.off_policy_actor import OffPolicyActor
-from pytorchrl.agent.algorithms.base import Algorithm, Batch, Info
-from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns, set_up
+from pytorchrl.agent.algorithms.base import Algorithm, Batch
+from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.errors import ConfigError
 from pytorchrl.keys import ACT, DONE, N_STEP, OBS, OBS2, PER_WEIGHTS, REW, RHS, RHS2, TERMINAL
@@ -32,10 +32,8 @@ class OffPolicyAlgorithm(Algorithm):
         start_steps: vector steps with uniformly random actions before learning starts.
         mini_batch_size: transitions per update.
         target_update_interval: updates between two moves of the targets (and of a delayed policy).
-        policy_loss_addons: terms that join the policy loss.
     """
 
-    fixed_parameters = ("policy_loss_addons",)
     # How many of the actor's critics are learned.
     num_critics: ClassVar[int] = 2
 
@@ -67,6 +65,7 @@ class OffPolicyAlgorithm(Algorithm):
             test_every=test_every,
             num_test_episodes=num_test_episodes,
             max_grad_norm=max_grad_norm,
+            policy_loss_addons=policy_loss_addons,
             num_mini_batch=num_updates,
             mini_batch_size=mini_batch_size,
             start_steps=start_steps,
@@ -77,17 +76,6 @@ class OffPolicyAlgorithm(Algorithm):
         self.target = actor.detached_copy()
         self.critic: list[Tensor] = []
         self.policy: list[Tensor] = []
-        self.policy_loss_addons = set_up(policy_loss_addons, actor, self.device)
-
-    @property
-    def addon_parameters(self) -> list[Tensor]:
-        """What the add-ons learn themselves."""
-        return [parameter for addon in self.policy_loss_addons for parameter in addon.parameters()]
-
-    @property
-    def trainable_parameters(self) -> list[Tensor]:
-        """The networks as the actor lists them, then those of the add-ons."""
-        return [*self.actor.parameters(), *self.addon_parameters]
 
     def adam(self, parameters: Iterable[Tensor], lr: float) -> Adam:
         """The optimizer of one part."""
@@ -152,14 +140,6 @@ class OffPolicyAlgorithm(Algorithm):
         ready = self.actor.burn_in_recurrent_states(batch)
         return ready, ready.get(N_STEP, 1), ready.get(PER_WEIGHTS, 1)
 
-    def with_addons(self, loss: Tensor, batch: Batch, dist: Any, info: Info) -> Tensor:
-        """The policy loss and every add-on's term; the one place where they join."""
-        for addon in self.policy_loss_addons:
-            term, more = addon.compute_loss_term(batch, dist, info)
-            loss = loss + term
-            info.update(more)
-        return loss
-
     def gradients_by(
         self, losses: Sequence[tuple[Tensor, Sequence[Tensor]]], grads_to_cpu: bool
     ) -> list[Tensor | None]:
@@ -209,15 +189,12 @@ class OffPolicyAlgorithm(Algorithm):
 
     def get_state(self) -> dict[str, Any]:
         return super().get_state() | {
-            "target": {name: value.clone() for name, value in self.target.state_dict().items()},
-            "addons": [parameter.detach().clone() for parameter in self.addon_parameters],
+            "target": {name: value.clone() for name, value in self.target.state_dict().items()}
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self.target.load_state_dict(state["target"])
-        for parameter, saved in zip(self.addon_parameters, state["addons"], strict=True):
-            parameter.data.copy_(saved)
 
 
 def whole(count: float) -> int:

@@ -11,6 +11,7 @@ from torch.optim import Adam
 from pytorchrl.agent.actors.on_policy_actor import OnPolicyActor
 from pytorchrl.agent.algorithms.base import Batch, Info
 from pytorchrl.agent.algorithms.on_policy.base import OnPolicyAlgorithm
+from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.keys import ACT, ADV, DONE, OBS, RET, RHS
 from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveFloat, UnitFloat
@@ -36,6 +37,7 @@ class A2C(OnPolicyAlgorithm):
         test_every: NonNegativeInt = 5000,
         max_grad_norm: PositiveFloat = 0.5,
         num_test_episodes: NonNegativeInt = 5,
+        policy_loss_addons: AddOns = [],  # noqa: B006  the documented default; copied at once
         *,
         entropy_coef: NonNegativeFloat = 0.0,
     ) -> None:
@@ -47,11 +49,13 @@ class A2C(OnPolicyAlgorithm):
             test_every=test_every,
             num_test_episodes=num_test_episodes,
             max_grad_norm=max_grad_norm,
+            policy_loss_addons=policy_loss_addons,
         )
         self.entropy_coef = entropy_coef
         self.lr_v, self.lr_pi = lr_v, lr_pi
         policy = actor.policy_parameters()
         value = [parameter for parameter in actor.parameters() if all(parameter is not other for other in policy)]
+        policy += self.addon_parameters
         self.optimizers = [Adam(value, lr=lr_v, fused=True), Adam(policy, lr=lr_pi, fused=True)]
 
     def compute_loss(self, batch: Batch) -> tuple[Tensor, Info]:
@@ -60,8 +64,10 @@ class A2C(OnPolicyAlgorithm):
         action_loss = -(dist.log_prob(batch[ACT]) * batch[ADV]).mean()
         value_loss = (batch[RET] - values["value_net1"]).square().mean()
         entropy = dist.entropy().mean()
-        loss = action_loss - self.entropy_coef * entropy + value_loss
-        info = {"loss": loss, "value_loss": value_loss, "action_loss": action_loss, "entropy_loss": entropy}
+        info: Info = {}
+        policy_loss = self.with_addons(action_loss - self.entropy_coef * entropy, batch, dist, info)
+        loss = policy_loss + value_loss
+        info |= {"loss": loss, "value_loss": value_loss, "action_loss": action_loss, "entropy_loss": entropy}
         return loss, {name: value.detach() for name, value in info.items()}
 
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:

@@ -9,15 +9,16 @@ from torch import Tensor
 from torch.optim import Adam
 
 from pytorchrl.agent.actors.on_policy_actor import OnPolicyActor
-from pytorchrl.agent.algorithms.base import Algorithm, Batch, Info
+from pytorchrl.agent.algorithms.base import Batch, Info
+from pytorchrl.agent.algorithms.on_policy.base import OnPolicyAlgorithm
+from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.functional.losses import clipped_surrogate, clipped_value_loss, value_loss
 from pytorchrl.keys import ACT, ADV, DONE, LOGP, OBS, RET, RHS, VAL
 from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
-from pytorchrl.tree import Tree
 
 
-class PPO(Algorithm):
+class PPO(OnPolicyAlgorithm):
     """Several epochs of mini-batch steps on the clipped surrogate objective, over one rollout.
 
     Parameters
@@ -48,6 +49,7 @@ class PPO(Algorithm):
         value_loss_coef: NonNegativeFloat = 0.5,
         num_test_episodes: NonNegativeInt = 5,
         use_clipped_value_loss: bool = True,
+        policy_loss_addons: AddOns = [],  # noqa: B006  the documented default; copied at once
     ) -> None:
         super().__init__(
             device,
@@ -59,23 +61,14 @@ class PPO(Algorithm):
             max_grad_norm=max_grad_norm,
             num_epochs=num_epochs,
             num_mini_batch=num_mini_batch,
+            policy_loss_addons=policy_loss_addons,
         )
-        self.actor: OnPolicyActor = actor
         self.clip_param = clip_param
         self.entropy_coef = entropy_coef
         self.value_loss_coef = value_loss_coef
         self.use_clipped_value_loss = use_clipped_value_loss
         self.lr, self.eps = lr, eps
-        self.optimizers = [Adam(actor.parameters(), lr=lr, eps=eps, fused=True)]
-
-    @torch.no_grad()  # as quick as inference mode here, and its tensors may meet autograd later
-    def acting_step(
-        self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """(action, clipped_action, rhs, {VAL, LOGP}); the stored action is the sampled one, whose log-prob is known."""
-        dist, values, rhs = self.actor(obs, rhs, done)
-        action = dist.mode() if deterministic else dist.sample(self.actor.generator)
-        return action, dist.executed(action), rhs, {VAL: values["value_net1"], LOGP: dist.log_prob(action)}
+        self.optimizers = [Adam(self.trainable_parameters, lr=lr, eps=eps, fused=True)]
 
     def compute_loss(self, batch: Batch) -> tuple[Tensor, Info]:
         """L = −L^CLIP + value_loss_coef · L^VF − entropy_coef · S (eq. 9), with L^CLIP of eq. 7."""
@@ -88,8 +81,10 @@ class PPO(Algorithm):
         else:
             critic_loss = value_loss(value, batch[RET])
         entropy = dist.entropy().mean()
-        loss = action_loss + self.value_loss_coef * critic_loss - self.entropy_coef * entropy
-        info = {"loss": loss, "value_loss": critic_loss, "action_loss": action_loss, "entropy_loss": entropy}
+        info: Info = {}
+        policy_loss = self.with_addons(action_loss - self.entropy_coef * entropy, batch, dist, info)
+        loss = policy_loss + self.value_loss_coef * critic_loss
+        info |= {"loss": loss, "value_loss": critic_loss, "action_loss": action_loss, "entropy_loss": entropy}
         return loss, {name: value.detach() for name, value in info.items()}
 
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
