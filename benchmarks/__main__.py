@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("ppo_cartpole", "replay", "overheads")
+NAMES = ("training", "replay", "overheads")
 
 
 def main() -> int:
