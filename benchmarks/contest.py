@@ -21,7 +21,6 @@ def contest(title: str, contenders: Mapping[str, Callable[[], None]], work: int,
     first = next(iter(medians.values()))
     print(f"{title}: {unit} per second, median (worst, best of {ROUNDS} rounds)")
     for name, values in rates.items():
-        print(
-            f"  {name:<34}{medians[name]:>11,.0f}  ({min(values):,.0f}, {max(values):,.0f}){first / medians[name]:>8.2f} x"
-        )
+        spread = f"({min(values):,.0f}, {max(values):,.0f})"
+        print(f"  {name:<34}{medians[name]:>11,.0f}  {spread}{first / medians[name]:>8.2f} x")
     return medians
