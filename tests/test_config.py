@@ -43,6 +43,9 @@ class TestLayers:
     def test_another_environment_takes_the_general_one(self) -> None:
         assert resolved(env="Acrobot-v1").preset == "default"
 
+    def test_a_family_shares_a_preset(self) -> None:
+        assert resolved(env="ALE/Pong-v5").preset == resolved(env="ALE/Breakout-v5").preset == "ALE/*"
+
     def test_a_preset_can_be_named_and_declined(self) -> None:
         assert resolved(env="Acrobot-v1", preset="CartPole-v1").preset == "CartPole-v1"
         bare = resolved("run.steps=1", "storage.size=2", preset="none")
@@ -54,7 +57,7 @@ class TestLayers:
     def test_every_preset_resolves(self) -> None:
         for algorithm in registry.ALGORITHMS:
             for name in presets_of(algorithm):
-                env = "CartPole-v1" if name == "default" else name
+                env = {"default": "CartPole-v1"}.get(name, name.replace("*", "Pong-v5"))
                 assert resolve(algorithm, env, preset=name).preset == name
 
     def test_later_layers_win(self, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -87,7 +88,7 @@ def parse_override(text: str) -> tuple[str, Node]:
 
 
 def presets_of(algorithm: str) -> dict[str, Node]:
-    """The zoo's presets of an algorithm, by environment id; "default" is the general one."""
+    """The zoo's presets of an algorithm, by environment id or family ("ALE/*"); "default" is the general one."""
     file = resources.files("pytorchrl") / "zoo" / f"{algorithm.lower()}.yaml"
     presets = parse_yaml(file.read_text("utf-8"), f"zoo/{file.name}").value if file.is_file() else {}
     return {name: node.value["config"] for name, node in presets.items()}
@@ -199,7 +200,8 @@ class _Resolver:
         known = presets_of(algorithm)
         if preset is not None and preset not in list(known):
             raise ConfigError(f"{algorithm} has no preset '{preset}'", suggestion(str(preset), [*known, "none"]))
-        name = preset or (self.env_id if self.env_id in known else "default")
+        families = [pattern for pattern in known if fnmatchcase(self.env_id, pattern)]
+        name = preset or (self.env_id if self.env_id in known else [*families, "default"][0])
         if name not in known:
             return None
         self.layers.insert(0, Layer(f"preset {algorithm.lower()}/{name}", known[name], is_preset=True))
