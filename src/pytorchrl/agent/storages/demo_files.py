@@ -166,16 +166,28 @@ def check_alike(demo: Mapping[str, Any], obs: Any, action: Any) -> None:
         )
 
 
+def require_folder(folder: str | None) -> None:
+    """``ConfigError`` if a folder is named and is not there."""
+    if folder is not None and not Path(folder).is_dir():
+        raise ConfigError(f"{folder}: no such folder of demos")
+
+
 def files_in(folder: str | None) -> list[Path]:
     """The demo files of a folder, by name."""
+    require_folder(folder)
     if folder is None:
         return []
-    if not Path(folder).is_dir():
-        raise ConfigError(f"{folder}: no such folder of demos")
     files = sorted(path for path in Path(folder).glob("*.npz") if path.is_file())
     if not files:
         LOG.warning("%s: no demos (*.npz) here", folder)
     return files
+
+
+def check_recording(demo: Mapping[str, Any], frame_skip: int, frame_stack: int) -> None:
+    """``ConfigError`` if a demo was recorded with other frames than an environment has."""
+    for key, expected in {FRAME_SKIP: frame_skip, FRAME_STACK: frame_stack}.items():
+        if demo.get(key, expected) != expected:
+            raise ConfigError(f"recorded with {key} {demo[key]}, and the environment has {expected}")
 
 
 def check_fits(demo: Mapping[str, Any], observation_space: Any, action_space: Any, frame_stack: int) -> None:

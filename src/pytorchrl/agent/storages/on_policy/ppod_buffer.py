@@ -115,8 +115,10 @@ class PPODBuffer(GAEBuffer):
         self._replays = Replays(self.frame_stack)
         self._demo_samples = 0
         self._metrics: dict[str, Tensor] = {}
+        demo_files.require_folder(supplementary_demos_dir)
         self.load_initial_demos()
-        self.reward_threshold = max([*_given(initial_reward_threshold), *self._smallest_reward()], default=0.0)
+        given = [] if initial_reward_threshold is None else [initial_reward_threshold]
+        self.reward_threshold = max([*given, *self._smallest_reward()], default=0.0)
         self._phi_steps = total_buffer_demo_capacity - len(self.reward_demos)
 
     # Demos that come from files
@@ -124,15 +126,12 @@ class PPODBuffer(GAEBuffer):
     def load_demo(self, demo_path: str | Path) -> Demo:
         """The demonstration of one file, in memory; ``ConfigError`` (a ``ValueError``) with path and cause."""
         found = demo_files.read_demo(demo_path)
-        own = {demo_files.FRAME_SKIP: self.frame_skip, demo_files.FRAME_STACK: self.frame_stack}
-        for key, expected in own.items():
-            if found.get(key, expected) != expected:
-                raise ConfigError(f"{demo_path}: recorded with {key} {found[key]}, and the environment has {expected}")
-        if self.envs is not None:
-            try:
+        try:
+            demo_files.check_recording(found, self.frame_skip, self.frame_stack)
+            if self.envs is not None:
                 demo_files.check_fits(found, self.envs.observation_space, self.envs.action_space, self.frame_stack)
-            except ConfigError as error:
-                raise ConfigError(f"{demo_path}: {error}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{demo_path}: {error}") from None
         return self._demo(found[OBS], found[ACT], found[REW])
 
     def _demo(self, obs: Any, action: Any, reward: Any) -> Demo:
@@ -141,17 +140,11 @@ class PPODBuffer(GAEBuffer):
 
     def load_initial_demos(self) -> None:
         """All demos of the two initial folders, those of humans first, each in the order of their names."""
-        human, agent = (
-            demo_files.files_in(folder) for folder in (self.initial_human_demos_dir, self.initial_agent_demos_dir)
-        )
-        if len(human) + len(agent) > self.total_buffer_demo_capacity:
-            folders = " and ".join(
-                folder for folder in (self.initial_human_demos_dir, self.initial_agent_demos_dir) if folder
-            )
-            raise ConfigError(
-                f"{folders}: {len(human) + len(agent)} demos, and total_buffer_demo_capacity is"
-                f" {self.total_buffer_demo_capacity}"
-            )
+        human, agent = map(demo_files.files_in, (self.initial_human_demos_dir, self.initial_agent_demos_dir))
+        count, capacity = len(human) + len(agent), self.total_buffer_demo_capacity
+        if count > capacity:
+            folder = (agent or human)[-1].parent
+            raise ConfigError(f"{folder}: {count} demos to begin with, and total_buffer_demo_capacity is {capacity}")
         self.reward_demos = [self.load_demo(path) for path in (*human, *agent)]
         self.num_human_demos = len(human)
 
@@ -181,14 +174,13 @@ class PPODBuffer(GAEBuffer):
         if self.target_agent_demos_dir is None:
             return
         folder, worker = Path(self.target_agent_demos_dir), getattr(self.envs, "index_col_worker", 1)
+        suffix = "" if worker == 1 else f"_{worker}"
         best = sorted(self.reward_demos[self.num_human_demos :], key=lambda demo: (-demo[TOTAL], demo[LENGTH]))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for rank, demo in enumerate(best[: self.num_agent_demos_to_save], 1):
-                name = f"reward_demo_{rank}.npz" if worker == 1 else f"reward_demo_{rank}_{worker}.npz"
-                demo_files.write_demo(
-                    folder / name, in_stored_types(demo, self.data), self.frame_skip, self.frame_stack
-                )
+                path, plain = folder / f"reward_demo_{rank}{suffix}.npz", in_stored_types(demo, self.data)
+                demo_files.write_demo(path, plain, self.frame_skip, self.frame_stack)
         except OSError as error:
             raise RLError(
                 f"{folder}: demos cannot be saved ({error.strerror})", "Give another target_agent_demos_dir."
@@ -202,10 +194,7 @@ class PPODBuffer(GAEBuffer):
         It is cut after its last positive reward.
         """
         self._episodes.append(
-            {
-                OBS: frame(sample[OBS], self.frame_stack),
-                **{key: tree.first_leaf(sample[key]) for key in (ACT, REW, VAL)},
-            }
+            {OBS: frame(sample[OBS], self.frame_stack)} | {key: tree.first_leaf(sample[key]) for key in (ACT, REW, VAL)}
         )
         if sample[DONE2].any():
             for env in sample[DONE2].flatten().nonzero().flatten().tolist():
@@ -370,7 +359,7 @@ class PPODBuffer(GAEBuffer):
             "replays": self._replays.get_state(),
             "episodes": self._episodes.get_state(),
             "taken": list(self._taken),
-            "counts": {name: getattr(self, name) for name in _COUNTS},
+            "counts": {name: getattr(self, name) for name in (*_COUNTS, *_PRIVATE_COUNTS)},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -388,21 +377,18 @@ class PPODBuffer(GAEBuffer):
         """ρ and φ stay a share of all episodes; a new capacity is kept at once."""
         if name in ("rho", "phi"):
             _check_shares(**{"rho": self.rho, "phi": self.phi, name: value})
+        if name == "total_buffer_demo_capacity" and value < self.num_human_demos:
+            raise ConfigError(f"{name}: {value}, and {self.num_human_demos} demos of humans are kept in any case")
         super()._set_parameter(name, value)
         if name == "total_buffer_demo_capacity":
             self.check_demo_buffer_capacity()
 
 
 # Numbers of a PPODBuffer's state.
-_COUNTS = "rho phi reward_threshold num_human_demos rollouts _phi_0 _phi_steps _next_id _demo_samples".split()
+_COUNTS = ("rho", "phi", "reward_threshold", "num_human_demos", "rollouts")
+_PRIVATE_COUNTS = ("_phi_0", "_phi_steps", "_next_id", "_demo_samples")
 
 
 def _check_shares(rho: float, phi: float) -> None:
     if rho < 0 or phi < 0 or rho + phi > 1 + 1e-9:
-        raise ConfigError(
-            f"rho {rho:g} and phi {phi:g} are shares of all episodes: expected at least 0, together at most 1"
-        )
-
-
-def _given(value: float | None) -> list[float]:
-    return [] if value is None else [value]
+        raise ConfigError(f"rho {rho:g} and phi {phi:g}: expected shares of all episodes, together at most 1")
