@@ -5,6 +5,7 @@ One thread each, the libraries' own backends. Names: ``python -m benchmarks trai
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +98,9 @@ def stable_baselines3(task: Task) -> Callable[[], None]:
         envs: Any = VecFrameStack(make_atari_env(task.env, n_envs=task.num_envs), 4)
     else:
         envs = make_vec_env(task.env, n_envs=task.num_envs)
-    model = getattr(stable_baselines3, task.peer)(task.policy, envs, device="cpu", **task.theirs)
+    # A copy: the peer's SAC writes into the policy_kwargs that it is given.
+    settings = copy.deepcopy(task.theirs)
+    model = getattr(stable_baselines3, task.peer)(task.policy, envs, device="cpu", **settings)
     return lambda: model.learn(task.steps, reset_num_timesteps=False) and None
 
 
