@@ -82,6 +82,7 @@ RUN_FLAGS = {
     "--backend": ("env.backend", "NAME", "auto, sync, async, vector or envpool"),
     "--device": ("run.device", "DEVICE", "auto, cpu or cuda"),
     "--threads": ("run.threads", "N", "intra-op threads (1)"),
+    "--precision": ("run.precision", "NAME", "auto, fp32, onednn or bf16 (auto: the faster exact one)"),
     "--eval-every": ("run.eval_every", "N", "environment steps between evaluations; 0 for none"),
     "--checkpoint-every": ("run.checkpoint_every", "N", "environment steps between checkpoints"),
     "--logger": ("run.logger", "NAMES", "csv,tensorboard"),
