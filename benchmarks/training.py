@@ -62,7 +62,13 @@ TASKS = {
     ),
     "a2c_cartpole": Task("a2c", "CartPole-v1", 8, 20_480, (*ON_POLICY, "storage.size=5"), "A2C", {"n_steps": 5}),
     "ddqn_cartpole": Task(
-        "ddqn", "CartPole-v1", 1, 1500, (*OFF_POLICY, *ONE_CRITIC, "lr=1e-4"), "DQN", {**SB3_OFF, "target_update_interval": 100}
+        "ddqn",
+        "CartPole-v1",
+        1,
+        1500,
+        (*OFF_POLICY, *ONE_CRITIC, "lr=1e-4"),
+        "DQN",
+        {**SB3_OFF, "target_update_interval": 100},
     ),
     "ddpg_halfcheetah": Task("ddpg", "HalfCheetah-v5", 1, 500, (*OFF_POLICY, *ONE_CRITIC, *CRITICS), "DDPG", SB3_OFF),
     "td3_halfcheetah": Task(
