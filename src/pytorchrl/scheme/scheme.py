@@ -80,13 +80,11 @@ class Scheme:
     def step(self) -> Round:
         """Collect one round, then learn from it."""
         num_steps = self.algorithm.update_every or self.storage.max_size
-        ended = self.collector.collect(num_steps)
+        env_steps, episodes = self.collector.collect(num_steps)
         losses = self.learn() if self.collector.steps >= self.algorithm.start_steps else []
         self.collector.update_normalizer()
-        N = self.envs.num_envs
-        episodes = [(number * N, episode) for number, episode in ended]
         means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
-        return Round(num_steps * N, len(losses), means, episodes)
+        return Round(env_steps, len(losses), means, episodes)
 
     def learn(self) -> list[dict[str, Tensor]]:
         """One update per batch that the storage yields; their infos."""
