@@ -52,7 +52,7 @@ class Collector:
         for number in range(1, num_steps + 1):
             action, clipped_action, rhs2, other = self.algorithm.acting_step(obs, rhs, done)
             if self.steps < self.algorithm.start_steps:
-                action = clipped_action = self.actor.random_action(self.envs.num_envs)
+                action = clipped_action = self.actor.random_action(self.envs.num_envs, obs)
             next_obs, reward, done2, info = self.envs.step(clipped_action)
             self.steps += 1
             if self.reward_scale is not None:
