@@ -149,7 +149,7 @@ class Actor(nn.Module, Component):
 
 def mask_in(obs: Tree) -> Tensor:
     """The action mask in masked observations, ``[B, choices]``."""
-    return obs[ACTION_MASK]  # type: ignore[call-overload,index,no-any-return]
+    return obs[ACTION_MASK]  # type: ignore[index]
 
 
 def without_mask(space: gym.Space[Any]) -> gym.Space[Any]:
