@@ -53,7 +53,7 @@ class Collector:
         for _ in range(num_steps):
             action, clipped_action, rhs2, other = self.algorithm.acting_step(obs, rhs, done)
             if self.steps < self.algorithm.start_steps:
-                action = clipped_action = self.actor.random_action(self.envs.num_envs)
+                action = clipped_action = self.actor.random_action(self.envs.num_envs, obs)
             replaying = self.storage.replaying
             active = None if replaying is None or not replaying.any() else ~replaying
             next_obs, reward, done2, info = self.envs.step(clipped_action, active)
