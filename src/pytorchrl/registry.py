@@ -15,6 +15,7 @@ ALGORITHMS = {
     "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
     "SAC": "pytorchrl.agent.algorithms.off_policy.sac",
+    "MPO": "pytorchrl.agent.algorithms.off_policy.mpo",
 }
 
 STORAGES = {
@@ -43,6 +44,7 @@ COMPANIONS = {
     "DDPG": ("OffPolicyActor", "ReplayBuffer"),
     "TD3": ("OffPolicyActor", "ReplayBuffer"),
     "SAC": ("OffPolicyActor", "ReplayBuffer"),
+    "MPO": ("OffPolicyActor", "ReplayBuffer"),
 }
 
 SCHEMES = {
