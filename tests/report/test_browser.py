@@ -68,7 +68,7 @@ class TestPages:
         page.look(width=390)
         assert page.value("document.documentElement.scrollWidth") <= 390
         small = "Math.min(...[...document.querySelectorAll('svg text')].map(e => e.getBoundingClientRect().height)"
-        assert page.value(small + ".filter(height => height > 0))") >= 11
+        assert page.value(small + ".filter(height => height > 0))") >= 10.5
 
     def test_dark_is_dark(self, page: Browser, tmp_path: Path) -> None:
         for dark in (False, True):

@@ -138,7 +138,7 @@ class TestPage:
         assert [file.name for file in files[:2]] == ["curves-CartPole-v1.svg", "curves-CartPole-v1.png"]
         assert ElementTree.parse(files[0]).getroot().tag.endswith("svg")
         picture = np.array(Image.open(files[1]).convert("RGB"))
-        assert picture.shape == (2 * (280 + 2 * 20), 2 * 720, 3)
+        assert picture.shape == (2 * (290 + 2 * 20), 2 * 720, 3)
         for color in ((0x3B, 0x82, 0xF6), (0xD9, 0x48, 0x0F)):  # both lines are there
             assert (np.abs(picture.astype(int) - color).sum(-1) < 30).sum() > 500
 

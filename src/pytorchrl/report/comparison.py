@@ -91,7 +91,12 @@ class Comparison:
             found[f"curves-{plain(env)}"] = {"title": title, "lines": lines, "x_label": "environment steps"}
         rows = [(group.label, *interval_of(self.scaled(group))) for group in self.groups]
         found["scores"] = {"title": "Final score: interquartile mean", "rows": rows, "x_label": self.scale}
-        found["profile"] = {"title": "Share of runs that score above", "lines": self.profiles(), "x_label": self.scale}
+        found["profile"] = {
+            "title": "Share of runs that score above",
+            "lines": self.profiles(),
+            "x_label": self.scale,
+            "from_zero": False,
+        }
         return found
 
     def curve(self, group: Group, env: str) -> Line:
@@ -132,7 +137,7 @@ class Comparison:
         return rows
 
 
-HEAD = ("", "environment", "seeds", "IQM", "95 % interval", "mean", "std", "worst", "best", "steps", "time per run")
+HEAD = ("algorithm", "environment", "seeds", "IQM", "95 % interval", "mean", "std", "worst", "best", "steps", "time")
 
 
 def spent(runs: Sequence[RunData]) -> list[str]:
@@ -148,11 +153,11 @@ def line(xs: Scores, values: Sequence[Interval], group: Group) -> Line:
     return Line(points, band, group.label, group.rank)
 
 
-def draw(title: str, x_label: str, heading: bool, lines: Any = None, rows: Any = None) -> str:
+def draw(title: str, x_label: str, heading: bool, lines: Any = None, rows: Any = None, from_zero: bool = True) -> str:
     """One of the figures as SVG."""
     if rows is not None:
         return intervals(title, rows, x_label, heading=heading)
-    return chart(title, lines, x_label, heading=heading)
+    return chart(title, lines, x_label, heading=heading, from_zero=from_zero)
 
 
 def comparison_page(comparison: Comparison) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 Points = Sequence[tuple[float, float]]
 
-HEIGHT = 280
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 36
+HEIGHT = 290
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 46
+HEAD = 20  # of TOP, what only a title needs
 ROW = 34  # height of a row of intervals
 # Each stands out from white and from black; a line's pattern tells it apart without color.
 COLORS = ("#3b82f6", "#d9480f", "#2b9348", "#a855f7", "#b7791f", "#0e8fa3", "#d6409f", "#6b7280")
@@ -48,7 +49,7 @@ class Axes:
     def __init__(self, xs: Sequence[float], ys: Sequence[float], width: int, height: int) -> None:
         self.width, self.height = width, height
         self.x_ticks, self.y_ticks = nice_ticks(min(xs), max(xs)), nice_ticks(min(ys), max(ys))
-        self.x0, self.x1 = min(self.x_ticks[0], *xs), max(xs)
+        self.x0, self.x1 = min(xs), max(xs)
         self.y0, self.y1 = self.y_ticks[0], self.y_ticks[-1]
 
     def x(self, value: float) -> float:
@@ -63,9 +64,9 @@ class Axes:
     def x_labels(self, label: str) -> list[str]:
         """Numbers below, and what they count."""
         parts = [
-            text(self.x(tick), self.height - BOTTOM + 16, short(tick), "middle")
+            text(self.x(tick), self.height - BOTTOM + 18, short(tick), "middle")
             for tick in self.x_ticks
-            if tick <= self.x1
+            if self.x0 <= tick <= self.x1
         ]
         return [*parts, text(self.width - RIGHT, self.height - 4, label, "end", ' opacity=".7"')]
 
@@ -81,14 +82,21 @@ class Axes:
         return parts
 
 
-def chart(title: str, lines: Sequence[Line], x_label: str, width: int = 720, heading: bool = True) -> str:
+def chart(
+    title: str,
+    lines: Sequence[Line],
+    x_label: str,
+    width: int = 720,
+    heading: bool = True,
+    from_zero: bool = True,
+) -> str:
     """Lines over x as an SVG element; nothing if there is nothing to draw. ``heading`` adds title and legend."""
     lines = [line for line in (line.finite() for line in lines) if line.points]
     if not lines:
         return ""
     xs = [x for line in lines for x, *_ in (*line.points, *line.band)]
     ys = [y for line in lines for _, *values in (*line.points, *line.band) for y in values]
-    axes = Axes([min(0.0, *xs), max(xs)], ys, width, HEIGHT)
+    axes = Axes([min(0.0, *xs) if from_zero else min(xs), max(xs)], ys, width, HEIGHT)
     parts = [*axes.y_labels(), *axes.x_labels(x_label)]
     for line in lines:
         if line.band:
@@ -124,7 +132,7 @@ def intervals(
     parts += axes.x_labels(x_label)
     for rank, (label, low, center, high) in enumerate(rows):
         y, color = TOP + ROW * rank + 24, COLORS[rank % len(COLORS)]
-        parts.append(text(LEFT, y - 9, label, "start"))
+        parts.append(text(LEFT + 4, y - 9, label, "start"))
         parts.append(
             f'<line x1="{axes.x(low):.1f}" x2="{axes.x(high):.1f}" y1="{y}" y2="{y}" stroke="{color}"'
             ' stroke-width="7" opacity=".4"/>'
@@ -147,10 +155,11 @@ def _svg(
         )
         rows.append(text(LEFT + 36, y + 4, line.label, "start"))
     head = [text(LEFT, 16, title, "start", ' font-size="14" font-weight="600"')] if heading else []
-    full = height + 20 * len(legend)
+    top = 0 if heading else HEAD
+    full = height + 20 * len(legend) - top
     return "\n".join(
         [
-            f'<svg viewBox="0 0 {width} {full}" role="img" aria-label="{html.escape(told)}"'
+            f'<svg viewBox="0 {top} {width} {full}" role="img" aria-label="{html.escape(told)}"'
             ' xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="12">',
             *head,
             *parts,

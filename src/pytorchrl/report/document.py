@@ -39,8 +39,8 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 pre, .scroll { overflow-x: auto; background: var(--panel); border: 1px solid var(--edge); border-radius: 8px; }
 pre { padding: .8rem 1rem; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .4rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--edge); }
-th:first-child, td:first-child { text-align: left; }
+th, td { padding: .4rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--edge); }
+th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
 tr:last-child td { border-bottom: 0; }
 video, .video { width: 100%; max-width: 640px; border-radius: 8px; border: 1px solid var(--edge); display: block; }
 summary { cursor: pointer; font-weight: 600; margin: .6rem 0; }

@@ -133,7 +133,11 @@ def commands(run: RunData) -> str:
     """The command that was given, and the one that repeats the run from its configuration alone."""
     given = shlex.join(run.status.get("command", []))
     versions = run.status.get("versions", {})
-    wanted = " ".join(f"{name}=={versions[name]}" for name in ("torch", "numpy", "gymnasium") if name in versions)
+    wanted = " ".join(
+        f"{name}=={str(versions[name]).partition('+')[0]}"
+        for name in ("torch", "numpy", "gymnasium")
+        if name in versions
+    )
     return "\n".join(
         [
             *([f"# as it was given\n{given}"] if given else []),
