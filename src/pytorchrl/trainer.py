@@ -49,7 +49,10 @@ class Trainer:
     def run(self, folder: RunFolder, quiet: bool, resume: bool = False) -> Progress:
         """Train to the end, from the newest checkpoint if ``resume``; leaves a status that says how it ended."""
         self.folder = folder
-        facts = surroundings(sys.argv) | {"seed": self.config.run.seed}
+        facts = surroundings(sys.argv) | {"seed": self.config.run.seed, "preset": self.config.preset}
+        if resume:  # the command that repeats the run is the one that began it
+            begun = folder.read_status()
+            facts |= {name: begun[name] for name in ("command", "preset") if name in begun}
         title = f"{self.config.algorithm.name} on {self.config.env.id}, seed {self.config.run.seed}"
         log_every = self.config.run.log_every or max(self.config.run.steps // 200, 1)
         try:
