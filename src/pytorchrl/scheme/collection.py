@@ -15,7 +15,7 @@ from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
 from pytorchrl.scheme.reward_scale import RewardScale
-from pytorchrl.tree import Tree, concatenate
+from pytorchrl.tree import Tree, concatenate, to
 
 Acting = Callable[[Tree, dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
 
@@ -101,7 +101,9 @@ class Collector:
         return inputs | self.get_counts()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self.obs, self.rhs, self.done = state["obs"], state["rhs"], state["done"]
+        device = self.envs.device
+        self.obs, self.done = to(state["obs"], device), state["done"].to(device)
+        self.rhs = {name: value.to(device) for name, value in state["rhs"].items()}
         self.envs.set_state(state["envs"])
         self.set_counts(state)
 
