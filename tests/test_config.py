@@ -42,7 +42,7 @@ class TestLayers:
         assert config.storage.config["size"] == int(preset["storage"].value["config"].value["size"].value)
 
     def test_another_environment_takes_the_general_one(self) -> None:
-        assert resolved(env="Taxi-v3").preset == "default"
+        assert resolved(env="Taxi-v4").preset == "default"
 
     def test_a_family_shares_a_preset(self) -> None:
         assert resolved(env="ALE/Pong-v5").preset == resolved(env="ALE/Breakout-v5").preset == "ALE/*"

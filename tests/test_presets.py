@@ -24,7 +24,7 @@ PRESETS = [(algorithm, name) for algorithm in registry.ALGORITHMS for name in pr
 def example(algorithm: str, preset: str) -> str:
     """An environment that gets a preset."""
     if preset == "default":
-        return "Taxi-v3" if algorithm == "DDQN" else "MountainCarContinuous-v0"
+        return "Taxi-v4" if algorithm == "DDQN" else "MountainCarContinuous-v0"
     pattern = served_by(algorithm)[preset][0]
     return "ALE/Pong-v5" if pattern == "ALE/*" else max(e for e in gymnasium.registry if fnmatchcase(e, pattern))
 
@@ -34,7 +34,7 @@ def test_an_environment_gets_its_own_then_its_familys_then_the_general_preset() 
     assert preset_for("PPO", "LunarLanderContinuous-v3") == preset_for("PPO", "LunarLander-v3") == "lunar_lander"
     assert preset_for("PPO", "HalfCheetah-v5") == "mujoco"
     assert preset_for("PPO", "ALE/Pong-v5") == preset_for("PPO", "ALE/Breakout-v5")
-    assert preset_for("PPO", "Taxi-v3") == "default"
+    assert preset_for("PPO", "Taxi-v4") == "default"
 
 
 def test_an_algorithm_without_presets_has_none_for_anything() -> None:
