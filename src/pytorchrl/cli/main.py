@@ -72,6 +72,14 @@ def build_parser() -> Parser:
     report.add_argument("--live", action="store_true", help="serve the page on this machine and follow the run")
     report.add_argument("--port", metavar="N", default="0", help="port of --live (a free one)")
 
+    record = commands.add_parser("record", help="record demonstrations for PPO+D", allow_abbrev=False)
+    record.add_argument("env", metavar="ENV", help="a Gymnasium id, or module:Env-v0")
+    record.add_argument("--out", metavar="DIR", required=True, help="the folder that they are added to")
+    record.add_argument("--run", metavar="RUN", help="the run whose policy plays")
+    record.add_argument("--episodes", metavar="N", default="5", help="episodes to record (5)")
+    record.add_argument("--seed", metavar="S", default="0", help="seed of the episodes (0)")
+    record.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the run's final policy")
+
     listing = commands.add_parser("list", help="what there is", allow_abbrev=False)
     listing.add_argument("what", metavar="WHAT", help="algorithms, storages, actors, envs, presets or schemes")
     return parser
@@ -96,6 +104,7 @@ MODULES = {
     "resume": "pytorchrl.cli.resume",
     "evaluate": "pytorchrl.cli.evaluate",
     "report": "pytorchrl.cli.report",
+    "record": "pytorchrl.cli.record",
     "list": "pytorchrl.cli.listing",
 }
 
