@@ -125,6 +125,14 @@ SAC_SMALL = {
     "actor.common_feature_extractor_kwargs": {"hidden_sizes": [16]},
 }
 GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
+ANNEALED = {
+    "lr": 0.0,
+    "clip_param": 0.05,
+    "entropy_coef": 0.1,
+    "gamma": 0.9,
+    "value_loss_coef": 1.0,
+    "max_grad_norm": 5.0,
+}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -145,6 +153,14 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
         "a2c",
         "CartPole-v1",
         {key: value for key, value in SMALL.items() if "epochs" not in key and "mini" not in key},
+        STEPS,
+    ),
+    "annealed": (
+        "ppo",
+        "Pendulum-v1",
+        SMALL
+        | {f"anneal.{name}": value for name, value in ANNEALED.items()}
+        | {"algorithm.target_kl": 0.01, "algorithm.lr": 1e-2, "algorithm.use_clipped_value_loss": True},
         STEPS,
     ),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
