@@ -129,6 +129,14 @@ MPO_SMALL = SAC_SMALL | {f"algorithm.{name}_constraint": 1e-9 for name in ("kl",
 GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
 # Its own episodes are the demos.
 PPOD = {"storage.rho": 0.3, "storage.phi": 0.3, "storage.total_buffer_demo_capacity": 5}
+ANNEALED = {
+    "lr": 0.0,
+    "clip_param": 0.05,
+    "entropy_coef": 0.1,
+    "gamma": 0.9,
+    "value_loss_coef": 1.0,
+    "max_grad_norm": 5.0,
+}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -154,6 +162,14 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "PPO+D": ("ppod", "CartPole-v1", SMALL | PPOD, STEPS),
     "PPO+D, recurrent": ("ppod", SavedCorridor, SMALL | PPOD | GRU, STEPS),
     "PPO+D, not saved": ("ppod", Corridor, SMALL | PPOD, STEPS),
+    "annealed": (
+        "ppo",
+        "Pendulum-v1",
+        SMALL
+        | {f"anneal.{name}": value for name, value in ANNEALED.items()}
+        | {"algorithm.target_kl": 0.01, "algorithm.lr": 1e-2, "algorithm.use_clipped_value_loss": True},
+        STEPS,
+    ),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),

@@ -81,13 +81,14 @@ class Scheme:
         """Collect one round, then learn from it."""
         num_steps = self.algorithm.update_every or self.storage.max_size
         env_steps, episodes = self.collector.collect(num_steps)
+        updates = self.algorithm.iter
         losses = self.learn() if self.collector.steps >= self.algorithm.start_steps else []
         self.collector.update_normalizer()
         means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
-        return Round(env_steps, len(losses), means, episodes)
+        return Round(env_steps, self.algorithm.iter - updates, means, episodes)
 
     def learn(self) -> list[dict[str, Tensor]]:
-        """One update per batch that the storage yields; their infos."""
+        """One update per batch that the storage yields, until the algorithm is done with the data; their infos."""
         algorithm, storage = self.algorithm, self.storage
         storage.before_gradients()
         infos = []
@@ -97,6 +98,8 @@ class Scheme:
             with self.products(len(first_leaf(batch[OBS]))):
                 _, info = algorithm.compute_gradients(batch, grads_to_cpu=False)
             infos.append(storage.after_gradients(batch, info))
+            if algorithm.is_done_with_data(info):
+                break
             algorithm.apply_gradients()
         return infos
 

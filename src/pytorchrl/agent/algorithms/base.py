@@ -132,6 +132,10 @@ class Algorithm(Component):
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         """(flat list of gradients, info); no parameter changes."""
 
+    def is_done_with_data(self, info: Info) -> bool:
+        """Whether to leave out the gradients that ``info`` came with, and all others of the present data."""
+        return False
+
     @property
     def addon_parameters(self) -> list[Tensor]:
         """What the add-ons learn themselves."""
