@@ -100,6 +100,7 @@ class Trainer:
             f"Every {rows:,} steps {epochs * parts} updates ({epochs} x {parts} mini-batches), which is"
             f" {epochs * parts / rows:.3g} per step; device"
             f" {self.device} ({self.device_reason}), {threads}.",
+            *scheme.storage.memory_stated(),
             *config.notes,
         ]
 

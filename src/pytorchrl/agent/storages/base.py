@@ -89,6 +89,10 @@ class Storage(Component):
         """What the collector acts on next; a storage that steers collection puts its own inputs here."""
         return obs, rhs, done
 
+    def memory_stated(self) -> list[str]:
+        """A line about the memory that the storage will take, if it is worth one."""
+        return []
+
     def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> None:
         """Change a documented parameter, at once; an unknown name raises and names the nearest."""
         self.update_parameter(parameter_name, new_parameter_value)
