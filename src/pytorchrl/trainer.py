@@ -107,6 +107,7 @@ class Trainer:
             f" {epochs * parts / rows:.3g} per step; device"
             f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"
             f" ({self.precision_reason}).",
+            *scheme.storage.memory_stated(),
             *config.notes,
         ]
 
