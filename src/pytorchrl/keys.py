@@ -27,6 +27,7 @@ MASK = "MaskedSamples"
 N_STEP = "n_step"
 PER_WEIGHTS = "per_weights"
 INDICES = "idxs"
+PREDICTED = "PredictedReturn"
 
 # Info sections.
 ALGORITHM = "Algorithm"
