@@ -61,8 +61,8 @@ def cross_entropy(
     """(mean plan, mean score of its last elites `[N]`) of the cross-entropy method as in PETS (arXiv 1805.12114).
 
     a ~ N(μ, v) truncated at ±2σ, v = min(var, ((μ − lb)/2)², ((ub − μ)/2)²), so that no candidate leaves [lb, ub];
-    (μ, var) ← update_alpha·old + (1 − update_alpha)·(mean, population variance) of the k best, from var = ((ub − lb)/4)²
-    until no variance reaches epsilon. An environment that is done does not move while others go on.
+    (μ, var) ← update_alpha·old + (1 − update_alpha)·(mean, population variance) of the k best, from
+    var = ((ub − lb)/4)² until no variance reaches epsilon. An environment that is done stays as it is.
     """
     N, H, A = plan.shape
     mean, var = plan.clamp(lb, ub), torch.full_like(plan, ((ub - lb) / 4) ** 2)

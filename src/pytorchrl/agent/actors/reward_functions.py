@@ -100,8 +100,9 @@ def mountain_car_continuous(s: Tensor, a: Tensor, s2: Tensor) -> Tensor:
 
 
 def reacher(s: Tensor, a: Tensor, s2: Tensor) -> Tensor:
-    """−‖fingertip − target‖ − 0.1·‖a‖²: version 5's weight of the effort."""
-    return -s2[:, 8:10].norm(dim=1, keepdim=True) - 0.1 * _effort(a)
+    """−‖fingertip − target‖ − ‖a‖²."""
+    distance = s2[:, 8:10].square().sum(1, keepdim=True).sqrt()
+    return -distance - _effort(a)
 
 
 def forward(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -107,8 +108,7 @@ class WorldModel(nn.Module, Component):
         outputs = self.num_labels * (1 + probabilistic) + self.learns_terminal
         sizes = [inputs, *[hidden_size] * num_layers, outputs]
         self.layers = nn.ModuleList(
-            ParallelLinear([nn.Linear(m, n) for _ in range(num_members)])
-            for m, n in zip(sizes[:-1], sizes[1:], strict=True)
+            ParallelLinear([nn.Linear(m, n) for _ in range(num_members)]) for m, n in pairwise(sizes)
         )
         if probabilistic:
             self.max_logvar = nn.Parameter(torch.full((self.num_labels,), 0.5))
@@ -163,7 +163,7 @@ class WorldModel(nn.Module, Component):
         return (mean - self.label_scaler.transform(train_label)).square().mean((1, 2))
 
     def loss(
-        self, train_input: Tensor, train_label: Tensor, terminal: Tensor, weights: Tensor | None = None
+        self, train_input: Tensor, train_label: Tensor, terminal: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Σ over members of the mean over rows, by ``weights [E, B]``, of squared error or −2 log-likelihood.
 
@@ -175,7 +175,7 @@ class WorldModel(nn.Module, Component):
         if logvar is not None:
             rows = rows * torch.exp(-logvar) + logvar
         rows = rows.mean(-1)
-        if logit is not None:
+        if logit is not None and terminal is not None:
             targets = terminal.expand(self.num_members, *terminal.shape)
             rows = rows + binary_cross_entropy_with_logits(logit, targets, reduction="none").squeeze(-1)
         if weights is None:
@@ -233,7 +233,7 @@ class WorldModel(nn.Module, Component):
     def returns(
         self, obs: Tensor, actions: Tensor, particles: int, propagation: Propagation, generator: torch.Generator
     ) -> Tensor:
-        """Sum of the rewards of action sequences ``[N, C, H, …]`` from ``obs [N, obs]``, mean over particles: ``[N, C]``.
+        """Rewards of action sequences ``[N, C, H, …]`` from ``obs [N, obs]``, summed; particles' mean ``[N, C]``.
 
         Each particle goes with one elite, in turn, for ever (TSinf) or with one drawn anew at each step (TS1). Members
         and noise are the same for all candidates: they differ by what they do, not by their luck.

@@ -63,7 +63,7 @@ class ModelPredictiveControl(Algorithm):
         self.lr = lr
         self.mb_epochs = mb_epochs
         self.optimizers = [Adam(self.trainable_parameters, lr=lr, fused=True)]
-        for name, value in {"action_noise": action_noise, **planner}.items():
+        for name, value in {"action_noise": action_noise, "gamma": gamma, **planner}.items():
             self._set_parameter(name, value)
 
     def acting_step(

@@ -11,7 +11,7 @@ from pytorchrl.errors import ConfigError
 from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
-class MPC_CEM(ModelPredictiveControl):
+class MPC_CEM(ModelPredictiveControl):  # noqa: N801  its published name
     """The first action of the mean of Gaussians over sequences, fitted again and again to the best of their samples.
 
     Parameters

@@ -10,7 +10,7 @@ from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
-class MPC_PDDM(ModelPredictiveControl):
+class MPC_PDDM(ModelPredictiveControl):  # noqa: N801  its published name
     """The first action of the last plan, refined: smooth noise on it, averaged with weights exp(gamma·return).
 
     Parameters

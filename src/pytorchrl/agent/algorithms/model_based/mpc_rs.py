@@ -10,7 +10,7 @@ from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt
 
 
-class MPC_RS(ModelPredictiveControl):
+class MPC_RS(ModelPredictiveControl):  # noqa: N801  its published name
     """The first action of the best of ``n_planner`` random sequences, or of the sequence chosen one step before."""
 
     def __init__(
