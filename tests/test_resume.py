@@ -137,6 +137,21 @@ ANNEALED = {
     "value_loss_coef": 1.0,
     "max_grad_norm": 5.0,
 }
+MPC_SMALL = {
+    "env.num_envs": 2,
+    "storage.size": 100,
+    "algorithm.start_steps": 20,
+    "algorithm.update_every": 16,
+    "algorithm.mb_epochs": 1,
+    "actor.horizon": 5,
+    "actor.n_planner": 20,
+    "actor.particles": 3,
+    "run.checkpoint_every": 64,
+    "run.log_every": 32,
+    "run.eval_every": 96,
+    "algorithm.num_test_episodes": 1,
+    "env.kwargs": {"max_episode_steps": 30},
+}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -177,6 +192,10 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "MPO": ("mpo", "Pendulum-v1", MPO_SMALL | {"algorithm.sample_action_num": 4}, STEPS),
     "discrete MPO": ("mpo", "CartPole-v1", MPO_SMALL, STEPS),
     "DDQN": ("ddqn", "CartPole-v1", SAC_SMALL | {"storage.name": "NStepBuffer", "storage.n_step": 3}, STEPS),
+    "MPC_RS": ("mpc_rs", "CartPole-v1", MPC_SMALL | {"algorithm.action_noise": True}, 256),
+    "MPC_CEM": ("mpc_cem", "Pendulum-v1", MPC_SMALL | {"actor.propagation": "TS1"}, 256),
+    "MPC_PDDM": ("mpc_pddm", "Pendulum-v1", MPC_SMALL | {"algorithm.action_noise": True}, 256),
+    "MPC, not saved": ("mpc_pddm", Corridor, MPC_SMALL | {"env.kwargs": {}}, 256),
 }
 
 

@@ -27,6 +27,7 @@ MASK = "MaskedSamples"
 N_STEP = "n_step"
 PER_WEIGHTS = "per_weights"
 INDICES = "idxs"
+PREDICTED = "PredictedReturn"
 
 # An environment's own: the entry of its info, or of its Dict observation, that says which actions are allowed now.
 ACTION_MASK = "action_mask"

@@ -16,6 +16,9 @@ ALGORITHMS = {
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
     "SAC": "pytorchrl.agent.algorithms.off_policy.sac",
     "MPO": "pytorchrl.agent.algorithms.off_policy.mpo",
+    "MPC_RS": "pytorchrl.agent.algorithms.model_based.mpc_rs",
+    "MPC_CEM": "pytorchrl.agent.algorithms.model_based.mpc_cem",
+    "MPC_PDDM": "pytorchrl.agent.algorithms.model_based.mpc_pddm",
 }
 
 STORAGES = {
@@ -28,11 +31,13 @@ STORAGES = {
     "PERBuffer": "pytorchrl.agent.storages.off_policy.per_buffer",
     "EREBuffer": "pytorchrl.agent.storages.off_policy.ere_buffer",
     "HERBuffer": "pytorchrl.agent.storages.off_policy.her_buffer",
+    "MBReplayBuffer": "pytorchrl.agent.storages.model_based.mb_buffer",
 }
 
 ACTORS = {
     "OnPolicyActor": "pytorchrl.agent.actors.on_policy_actor",
     "OffPolicyActor": "pytorchrl.agent.actors.off_policy_actor",
+    "ModelBasedPlannerActor": "pytorchrl.agent.actors.model_based_planner_actor",
 }
 
 # The actor and storage that go with an algorithm unless others are named.
@@ -45,6 +50,9 @@ COMPANIONS = {
     "TD3": ("OffPolicyActor", "ReplayBuffer"),
     "SAC": ("OffPolicyActor", "ReplayBuffer"),
     "MPO": ("OffPolicyActor", "ReplayBuffer"),
+    "MPC_RS": ("ModelBasedPlannerActor", "MBReplayBuffer"),
+    "MPC_CEM": ("ModelBasedPlannerActor", "MBReplayBuffer"),
+    "MPC_PDDM": ("ModelBasedPlannerActor", "MBReplayBuffer"),
 }
 
 SCHEMES = {
