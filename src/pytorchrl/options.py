@@ -41,6 +41,7 @@ class RunOptions:
         log_every: environment steps between log rows; null for 1/200 of steps.
         eval_every: environment steps between evaluations; null leaves it to the algorithm's test_every.
         checkpoint_every: environment steps between checkpoints; null for 1/10 of steps.
+        video_every: environment steps between videos of the policy, in videos; 0 for none.
         device: where networks and storage live.
         threads: intra-op threads of the learning process.
         logger: where figures are written, beside the CSV files that are always there.
@@ -51,6 +52,7 @@ class RunOptions:
     log_every: PositiveInt | None = None
     eval_every: NonNegativeInt | None = None
     checkpoint_every: PositiveInt | None = None
+    video_every: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Range(1, 1024)] = 1
     logger: tuple[Literal["csv", "tensorboard"], ...] = ("csv", "tensorboard")
