@@ -42,6 +42,7 @@ class RunOptions:
         log_every: environment steps between log rows; null for 1/200 of steps.
         eval_every: environment steps between evaluations; null leaves it to the algorithm's test_every.
         checkpoint_every: environment steps between checkpoints; null for 1/10 of steps.
+        video_every: environment steps between videos of the policy, in videos; 0 for none.
         device: where networks and storage live.
         threads: intra-op threads of the learning process.
         precision: of the learning's matrix products on the CPU; auto measures whether oneDNN is faster and as exact.
@@ -53,6 +54,7 @@ class RunOptions:
     log_every: PositiveInt | None = None
     eval_every: NonNegativeInt | None = None
     checkpoint_every: PositiveInt | None = None
+    video_every: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Range(1, 1024)] = 1
     precision: Precision = "auto"

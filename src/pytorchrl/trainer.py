@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from pytorchrl.build import EnvMaker, build_scheme, device_of
 from pytorchrl.checkpoint import newest_checkpoint, write_checkpoint
 from pytorchrl.config import resolve
 from pytorchrl.console import Display, display
-from pytorchrl.errors import NonFiniteError
+from pytorchrl.envs.gymnasium import env_maker
+from pytorchrl.errors import ConfigError, EnvError, NonFiniteError
 from pytorchrl.guards import require_finite_weights
 from pytorchrl.learner import Learner
 from pytorchrl.logs import open_log
@@ -22,7 +24,10 @@ from pytorchrl.policy import WEIGHTS, load_weights, policy_files, save_files
 from pytorchrl.precision import precision_of
 from pytorchrl.progress import Progress
 from pytorchrl.run_folder import RunFolder, surroundings
+from pytorchrl.seeding import derived_seed
 from pytorchrl.signals import Interrupted, StopRequest
+
+LOG = logging.getLogger("pytorchrl")
 
 STATE, STATE_TENSORS = "state.json", "state.safetensors"
 FAILURE = "failure"
@@ -38,12 +43,14 @@ class Trainer:
 
     def __init__(self, config: RunConfig, env_fn: EnvMaker | None = None) -> None:
         self.config = config
+        self.env_fn = env_fn or env_maker(config.env.id)
         self.device, self.device_reason = device_of(config.run.device)
         torch.set_num_threads(config.run.threads)
         # What a run computes with belongs to it: resumed or repeated, it is not measured again.
         config.run.precision, self.precision_reason = precision_of(config.run.precision, self.device)
-        scheme = build_scheme(config, env_fn, self.device)
+        scheme = build_scheme(config, self.env_fn, self.device)
         self.learner = Learner(scheme, config.run.steps, anneal=config.anneal, eval_every=config.run.eval_every)
+        self.video_every = config.run.video_every
         self.checkpoint_every = config.run.checkpoint_every or max(config.run.steps // 10, 1)
 
     def run(self, folder: RunFolder, quiet: bool, resume: bool = False) -> Progress:
@@ -121,6 +128,24 @@ class Trainer:
             due = learner.steps // self.checkpoint_every > before // self.checkpoint_every
             if last or due or self.progress.improved or request.number is not None:
                 self.save()
+
+            if self.video_every and learner.steps // self.video_every > before // self.video_every:
+                self.film()
+
+    def film(self) -> None:
+        """An episode of the present policy as a video. What cannot be filmed is said once; training goes on."""
+        from pytorchrl.report.film import film
+
+        scheme, steps = self.learner.scheme, self.learner.steps
+        path = self.folder.videos / f"{steps}.mp4"
+        try:
+            seed = derived_seed(self.config.run.seed, "video", steps)
+            rhs = scheme.actor.initial_rhs(1)
+            kwargs, masked = self.config.env.kwargs, scheme.actor.is_masked
+            film(self.env_fn, kwargs, scheme.act, rhs, path, 1, seed, self.device, masked)
+        except (ConfigError, EnvError, OSError) as error:
+            LOG.warning("no videos: %s", error)
+            self.video_every = 0
 
     def save(self) -> None:
         """A checkpoint: the policy by itself, and everything else that the run is."""

@@ -88,7 +88,12 @@ FILES = {
 
 WORDS = {
     "unknown command": by_words("trian ppo CartPole-v1", "unknown command 'trian'", "Did you mean 'train'?"),
-    "command to come": by_words("enjoy runs/x", "unknown command 'enjoy'", "Known: evaluate"),
+    "command to come": by_words("bench replay", "unknown command 'bench'", "Known: "),
+    "enjoy nothing": by_words("enjoy nope --video x.gif", "nope: no such run folder"),
+    "enjoy no episodes": by_words("enjoy {finished} --video x.gif --episodes 0", "--episodes: expected a number"),
+    "video of another kind": by_words("enjoy {finished} --video x.avi", "x.avi: a video is an .mp4 or a .gif file"),
+    "video to nowhere": by_words("enjoy {finished} --video {finished}/config.yaml/x.gif", "cannot be written"),
+    "video of nothing": by_words("enjoy {finished} --video x.gif --env Unbounded-v0", "render"),
     "unknown flag": by_flags("--stesp 3", "unknown argument '--stesp'", "Did you mean '--steps'?"),
     "unknown flag of the program": by_words("--verison", "unknown argument '--verison'", "'--version'?"),
     "flag without value": by_flags("--steps", "--steps", "expected one argument"),

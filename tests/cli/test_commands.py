@@ -28,7 +28,7 @@ class TestHelp:
     def test_only_what_works_is_offered(self, capsys: Captured) -> None:
         told = said(capsys)
         assert all(f"    {command} " in told for command in MODULES)
-        assert not any(f"    {command} " in told for command in ("enjoy", "tune", "export", "bench"))
+        assert not any(f"    {command} " in told for command in ("tune", "export", "bench"))
 
     def test_version(self, capsys: Captured) -> None:
         assert said(capsys, "--version") == f"pytorchrl {__version__}\n"

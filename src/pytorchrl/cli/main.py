@@ -66,6 +66,14 @@ def build_parser() -> Parser:
     evaluate.add_argument("--env", metavar="ENV", help="another environment than the policy's own")
     evaluate.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
+    enjoy = commands.add_parser("enjoy", help="watch a trained policy, or film it", allow_abbrev=False)
+    enjoy.add_argument("run", metavar="RUN", help="a run's folder")
+    enjoy.add_argument("--episodes", metavar="N", default="1", help="episodes to play (1)")
+    enjoy.add_argument("--video", metavar="FILE", help="an .mp4 or .gif file instead of a window")
+    enjoy.add_argument("--seed", metavar="S", default="0", help="seed of the episodes (0)")
+    enjoy.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the final policy")
+    enjoy.add_argument("--env", metavar="ENV", help="another environment than the policy's own")
+
     report = commands.add_parser("report", help="draw the page of a run, or compare runs", allow_abbrev=False)
     report.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder; several are compared")
     report.add_argument("--out", metavar="FILE", help="the page (report.html of the run, or comparison.html)")
@@ -96,6 +104,7 @@ RUN_FLAGS = {
     "--precision": ("run.precision", "NAME", "auto, fp32, onednn or bf16 (auto: the faster exact one)"),
     "--eval-every": ("run.eval_every", "N", "environment steps between evaluations; 0 for none"),
     "--checkpoint-every": ("run.checkpoint_every", "N", "environment steps between checkpoints"),
+    "--video-every": ("run.video_every", "N", "environment steps between videos; 0 for none (0)"),
     "--logger": ("run.logger", "NAMES", "csv,tensorboard"),
 }
 
@@ -103,6 +112,7 @@ MODULES = {
     "train": "pytorchrl.cli.train",
     "resume": "pytorchrl.cli.resume",
     "evaluate": "pytorchrl.cli.evaluate",
+    "enjoy": "pytorchrl.cli.enjoy",
     "report": "pytorchrl.cli.report",
     "record": "pytorchrl.cli.record",
     "list": "pytorchrl.cli.listing",

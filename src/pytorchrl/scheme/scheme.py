@@ -114,11 +114,12 @@ class Scheme:
         seeds = [derived_seed(self.seed, "test_env", self.evaluations, i) for i in range(envs.num_envs)]
         self.evaluations += 1
 
-        def acting(obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            _, clipped_action, rhs, _ = self.algorithm.acting_step(obs, rhs, done, deterministic=True)
-            return clipped_action, rhs
+        return play(self.act, envs, self.actor.initial_rhs(envs.num_envs), num_episodes, seeds)
 
-        return play(acting, envs, self.actor.initial_rhs(envs.num_envs), num_episodes, seeds)
+    def act(self, obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """(deterministic actions of the present policy, hidden states)."""
+        _, clipped_action, rhs, _ = self.algorithm.acting_step(obs, rhs, done, deterministic=True)
+        return clipped_action, rhs
 
     def close(self) -> None:
         """Close every environment."""
