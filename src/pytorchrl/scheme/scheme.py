@@ -13,13 +13,12 @@ from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
-from pytorchrl.keys import OBS
 from pytorchrl.options import Precision
 from pytorchrl.precision import Products
 from pytorchrl.scheme.collection import Collector, play
 from pytorchrl.scheme.reward_scale import RewardScale
 from pytorchrl.seeding import derived_seed, seeded
-from pytorchrl.tree import Tree, first_leaf
+from pytorchrl.tree import Tree
 
 
 @dataclass
@@ -95,7 +94,7 @@ class Scheme:
         batches = storage.generate_batches(algorithm.num_mini_batch, algorithm.mini_batch_size, algorithm.num_epochs)
         for batch in batches:
             self.current_batch = batch  # a failure is repeated from it
-            with self.products(len(first_leaf(batch[OBS]))):
+            with self.products(algorithm.rows_in(batch)):
                 _, info = algorithm.compute_gradients(batch, grads_to_cpu=False)
             infos.append(storage.after_gradients(batch, info))
             if algorithm.is_done_with_data(info):
