@@ -149,6 +149,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
         STEPS,
     ),
     "GRU": ("ppo", "CartPole-v1", SMALL | GRU, STEPS),
+    "masked": ("ppo", "Taxi-v4", SMALL, STEPS),
     "A2C": (
         "a2c",
         "CartPole-v1",
