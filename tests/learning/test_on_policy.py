@@ -207,7 +207,7 @@ QUICK_A2C = {"lr_pi": 2e-2, "lr_v": 2e-2}
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["multi-discrete", "multi-binary"])
-@pytest.mark.parametrize(("algorithm", "rates", "rounds"), [(PPO, QUICK_PPO, 25), (A2C, QUICK_A2C, 150)])
+@pytest.mark.parametrize(("algorithm", "rates", "rounds"), [(PPO, QUICK_PPO, 20), (A2C, QUICK_A2C, 80)])
 def test_several_actions_at_once(algorithm: Any, rates: dict[str, Any], rounds: int, binary: bool) -> None:
     assert learned(lambda: Arms(binary), algorithm, rounds, 16, **rates) > 0.95
 

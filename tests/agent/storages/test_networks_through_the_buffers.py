@@ -55,10 +55,9 @@ class Noise(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("handed_over", [False, True], ids=["local", "handed-over"])
-@pytest.mark.parametrize("steps", [4, SIZE], ids=["partial", "full"])
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_the_actor_agrees_with_itself(
-    make_case: Any, storage_name: str, kind: str, memory: str, steps: int, handed_over: bool
+    make_case: Any, storage_name: str, kind: str, memory: str, handed_over: bool
 ) -> None:
     factory, options = (case := make_case(storage_name)).factory, case.kwargs
     with torch.random.fork_rng(devices=[]):
@@ -73,7 +72,7 @@ def test_the_actor_agrees_with_itself(
         learning = factory(SIZE, "cpu", actor, algorithm, envs, **options) if handed_over else collecting
     collector = Collector(envs, actor, algorithm, collecting, [1, 2, 3])
     dtypes = [leaf.dtype for leaf in leaves(collector.obs)]
-    for _ in range(3):
+    for steps in (SIZE, 4, 3, SIZE):
         collector.collect(steps)
         if handed_over:
             learning.insert_data_slice(collecting.get_all_buffer_data(data_to_cpu=True))
