@@ -79,6 +79,8 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "a2c, v-trace": ("a2c", {"storage.size": 8, "storage.name": "VTraceBuffer"}),
     "ddqn": ("ddqn", OFF_POLICY | {"algorithm.initial_epsilon": 0.5}),
     "sac": ("sac", OFF_POLICY),
+    "mpo": ("mpo", OFF_POLICY),
+    "ppod": ("ppod", ON_POLICY),
 }
 
 

@@ -150,7 +150,8 @@ class OffPolicyActor(Actor):
     ) -> dict[str, Any]:
         """{"q1": …, …, "rhs": hidden states of which the critics' have moved on}, of the first ``num_critics``.
 
-        Scores are ``[B, 1]`` of given actions (environment units), or ``[B, n]`` of all n discrete actions.
+        Scores are ``[B, 1]`` of given actions (environment units), or ``[B, n]`` of all n discrete actions. Continuous
+        actions may be K for each observation, pass by pass, ``[K·B, A]``.
         """
         keys = self.q_keys[:num_critics]
         if self.scale is not None and actions is None:

@@ -77,6 +77,7 @@ class VecEnv:
         self.num_envs = num_envs
         self.env_kwargs = dict(env_kwargs or {})
         self.device = torch.device(device)
+        self.index_col_worker = index_col_worker
         self._on_cpu = self.device.type == "cpu"
         self.backend_name = check_backend(backend)
         self.backend_reason = backend_reason

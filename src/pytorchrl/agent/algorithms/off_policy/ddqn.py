@@ -13,6 +13,7 @@ from pytorchrl.agent.algorithms.base import Batch, Info
 from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.functional.draws import uniform_like
 from pytorchrl.keys import DONE, OBS, PER_WEIGHTS, RHS
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 from pytorchrl.tree import Tree
@@ -98,7 +99,7 @@ class DDQN(OffPolicyAlgorithm):
         """The greedy action, or with probability ε, drawn for each environment, a random one."""
         action, rhs, _ = self.actor.act(obs, rhs, done, deterministic)
         if not deterministic:
-            explores = torch.rand(action.shape, generator=self.actor.generator, device=action.device) < self.epsilon
+            explores = uniform_like(action.float(), self.actor.generator) < self.epsilon
             action = torch.where(explores, self.actor.random_action(len(action), obs), action)
         return action, action, rhs, {}
 
