@@ -10,6 +10,7 @@ from pytorchrl.errors import ConfigError, suggestion
 ALGORITHMS = {
     "A2C": "pytorchrl.agent.algorithms.on_policy.a2c",
     "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
+    "RND_PPO": "pytorchrl.agent.algorithms.on_policy.rnd_ppo",
     "DDQN": "pytorchrl.agent.algorithms.off_policy.ddqn",
     "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
@@ -36,6 +37,7 @@ ACTORS = {
 COMPANIONS = {
     "A2C": ("OnPolicyActor", "VanillaOnPolicyBuffer"),
     "PPO": ("OnPolicyActor", "GAEBuffer"),
+    "RND_PPO": ("OnPolicyActor", "GAEBuffer"),
     "DDQN": ("OffPolicyActor", "ReplayBuffer"),
     "DDPG": ("OffPolicyActor", "ReplayBuffer"),
     "TD3": ("OffPolicyActor", "ReplayBuffer"),

@@ -37,6 +37,7 @@ class Collector:
         self.algorithm = algorithm
         self.storage = storage
         self.reward_scale = reward_scale
+        self.seeds = seeds
         self.steps = 0
         # Observations since the last time that the actor's normalizer learned from them.
         self.seen: list[Tree] = []
@@ -47,6 +48,7 @@ class Collector:
 
     def collect(self, num_steps: int) -> list[tuple[int, Episode]]:
         """``num_steps`` vector steps; the episodes that ended, each with the number of the step that ended it."""
+        self.observe_at_random()
         obs, rhs, done = self.obs, self.rhs, self.done
         ended = []
         for number in range(1, num_steps + 1):
@@ -77,6 +79,18 @@ class Collector:
             ended += [(number, episode) for episode in info["episodes"]]
         self.obs, self.rhs, self.done = obs, rhs, done
         return ended
+
+    def observe_at_random(self) -> None:
+        """Show the algorithm what random actions lead to, if it wants that first: steps that belong to no rollout.
+
+        They are not counted, and the run begins afterwards with new episodes.
+        """
+        wanted = self.algorithm.random_steps_wanted
+        for _ in range(wanted):
+            _, _, _, info = self.envs.step(self.actor.random_action(self.envs.num_envs))
+            self.algorithm.observe(info[OBS2])
+        if wanted:
+            self.restart(self.seeds)
 
     def update_normalizer(self) -> None:
         """Let the actor's normalizer learn from what was seen, once it was learned from."""

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -92,8 +93,16 @@ class Actor(nn.Module, Component):
         space = self.action_space
         if isinstance(space, spaces.Discrete):
             return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
+        if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+            sizes = torch.as_tensor(
+                space.nvec if isinstance(space, spaces.MultiDiscrete) else [2] * int(np.prod(space.shape))
+            ).flatten()
+            share = torch.rand(num_envs, len(sizes), generator=self.generator, dtype=torch.float64)
+            return (share * sizes).long().to(self.device)
         if not isinstance(space, spaces.Box):
-            raise SpaceError(f"no random actions for action space {space}", "Supported: Discrete, Box.")
+            raise SpaceError(
+                f"no random actions for action space {space}", "Supported: Discrete, MultiDiscrete, MultiBinary, Box."
+            )
         low, high = (torch.as_tensor(bound, dtype=torch.float32).reshape(-1) for bound in (space.low, space.high))
         share = torch.rand(num_envs, len(low), generator=self.generator)
         return torch.lerp(low.expand_as(share), high.expand_as(share), share).to(self.device)

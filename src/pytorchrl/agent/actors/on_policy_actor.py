@@ -15,8 +15,12 @@ from pytorchrl.agent.actors.feature_extractors import make_extractor
 from pytorchrl.agent.actors.initialization import orthogonal
 from pytorchrl.agent.actors.memory_networks import Memory, make_memory
 from pytorchrl.agent.actors.parallel import make_extractors
+from pytorchrl.keys import IVAL, VAL
 from pytorchrl.parameters import PositiveFloat
 from pytorchrl.tree import Tree
+
+# What each head of values predicts.
+VALUE_HEADS = {VAL: "value_net1", IVAL: "ivalue_net1"}
 
 
 class OnPolicyActor(Actor):

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -40,7 +40,9 @@ class Algorithm(Component):
     """
 
     factory_arguments = ("device", "actor", "envs")
-    fixed_parameters = ("policy_loss_addons",)
+    # Keys of the values that acting predicts beside the action.
+    predicts: ClassVar[tuple[str, ...]] = ()
+    fixed_parameters: ClassVar[tuple[str, ...]] = ("policy_loss_addons",)
 
     def __init__(
         self,
@@ -121,6 +123,14 @@ class Algorithm(Component):
     def num_test_episodes(self) -> int:
         """Episodes per evaluation."""
         return self._num_test_episodes
+
+    @property
+    def random_steps_wanted(self) -> int:
+        """Vector steps with random actions that ``observe`` wants to see before the run begins."""
+        return 0
+
+    def observe(self, obs: Tree) -> None:
+        """Learn from observations ``[B, …]`` alone; most algorithms do not."""
 
     @abstractmethod
     def acting_step(
