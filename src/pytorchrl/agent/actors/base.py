@@ -94,11 +94,9 @@ class Actor(nn.Module, Component):
         if isinstance(space, spaces.Discrete):
             return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
         if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-            sizes = torch.as_tensor(
-                space.nvec if isinstance(space, spaces.MultiDiscrete) else [2] * int(np.prod(space.shape))
-            ).flatten()
-            share = torch.rand(num_envs, len(sizes), generator=self.generator, dtype=torch.float64)
-            return (share * sizes).long().to(self.device)
+            sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
+            share = torch.rand(num_envs, sizes.size, generator=self.generator, dtype=torch.float64)
+            return (share * torch.from_numpy(sizes.reshape(-1))).long().to(self.device)
         if not isinstance(space, spaces.Box):
             raise SpaceError(
                 f"no random actions for action space {space}", "Supported: Discrete, MultiDiscrete, MultiBinary, Box."

@@ -40,8 +40,6 @@ class Algorithm(Component):
     """
 
     factory_arguments = ("device", "actor", "envs")
-    # Keys of the values that acting predicts beside the action.
-    predicts: ClassVar[tuple[str, ...]] = ()
     fixed_parameters: ClassVar[tuple[str, ...]] = ("policy_loss_addons",)
 
     def __init__(

@@ -16,6 +16,7 @@ from pytorchrl.tree import Tree
 class OnPolicyAlgorithm(Algorithm):
     """Acts by sampling from the policy, and predicts values and log-probabilities on the way."""
 
+    # The values that are predicted while acting.
     predicts: ClassVar[tuple[str, ...]] = (VAL,)
 
     actor: OnPolicyActor

@@ -93,18 +93,19 @@ class VanillaOnPolicyBuffer(Storage):
         self.int_reward_moments = RunningMeanStd()
         self._refuse_if_too_large(size)
 
-    def _refuse_if_too_large(self, size: int) -> None:
+    def _refuse_if_too_large(self, size: int, with_successors: bool = False) -> None:
         """Say whether a rollout can fit before anything is allocated."""
         if self.envs is not None:
             # Beside observation and action a row holds at most one float32 per documented key, and NextTerminal.
             row = bytes_of(self.envs.observation_space) + bytes_of(self.envs.action_space)
             row += 4 * (len(self.storage_tensors) + 1)
-            if self.algorithm is not None and IVAL in self.algorithm.predicts:
+            if with_successors:
                 row += bytes_of(self.envs.observation_space) // self.frame_stack
             refuse_if_too_large((size + 1) * self.envs.num_envs * row, f"{type(self).__name__} of size {size}")
 
     def init_tensors(self, sample: Sample) -> None:
         """Lazy allocation from a first transition, working keys included."""
+        self._refuse_if_too_large(self.max_size, with_successors=IVAL in sample)
         rows = self.max_size + 1
         like = {now: now for now, _ in _NOW_AND_NEXT} | {key: key for key in _TRANSITION if key in sample}
         like |= {RET: REW, ADV: REW} | ({IREW: REW, IRET: REW, IADV: REW} if IVAL in sample else {})
@@ -168,7 +169,7 @@ class VanillaOnPolicyBuffer(Storage):
         if self.size == 0:
             raise RLError("no transitions to learn from", "Insert at least one before before_gradients().")
         self.compute_targets()
-        if IVAL in self.data:
+        if IVAL in self.data and getattr(self.algorithm, "gamma_intrinsic", None) is not None:
             self.compute_intrinsic_targets()
 
     def compute_targets(self) -> None:
@@ -186,7 +187,7 @@ class VanillaOnPolicyBuffer(Storage):
         obs, done = (tree.index(self.data[key], self.size) for key in (OBS, DONE))
         values = self.actor.get_value(obs, rhs, done)  # type: ignore[arg-type]
         for key, head in VALUE_HEADS.items():
-            if key in self.data:
+            if key in self.data and head in values:
                 tree.copy_into(self.data[key], self.size, values[head])
 
     @torch.no_grad()
