@@ -125,6 +125,11 @@ SAC_SMALL = {
     "actor.common_feature_extractor_kwargs": {"hidden_sizes": [16]},
 }
 GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
+CURIOUS = {
+    "algorithm.pre_normalization_steps": 2,
+    "algorithm.pre_normalization_length": 8,
+    "algorithm.predictor_proportion": 0.5,
+}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -147,6 +152,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
         {key: value for key, value in SMALL.items() if "epochs" not in key and "mini" not in key},
         STEPS,
     ),
+    "RND-PPO": ("rnd_ppo", "CartPole-v1", SMALL | CURIOUS, STEPS),
+    "RND-PPO, not saved, GRU": ("rnd_ppo", Corridor, SMALL | CURIOUS | GRU, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),
