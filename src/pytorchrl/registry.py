@@ -44,6 +44,14 @@ COMPANIONS = {
     "SAC": ("OffPolicyActor", "ReplayBuffer"),
 }
 
+# Terms that may join an algorithm's policy loss.
+ADDONS = {
+    "AttractionKL": "pytorchrl.agent.algorithms.policy_loss_addons.reference_kl",
+    "RepulsionKL": "pytorchrl.agent.algorithms.policy_loss_addons.reference_kl",
+    "RewardPredictor": "pytorchrl.agent.algorithms.policy_loss_addons.predictors",
+    "ReturnPredictor": "pytorchrl.agent.algorithms.policy_loss_addons.predictors",
+}
+
 SCHEMES = {
     "single": "one process collects and learns",
 }
@@ -51,11 +59,13 @@ SCHEMES = {
 # By kind: where each class lives, and every name that can be chosen.
 KINDS = {"algorithm": ALGORITHMS, "storage": STORAGES, "actor": ACTORS}
 NAMES = {**KINDS, "scheme": SCHEMES}
+# What is part of a component, not a section of a configuration.
+PARTS = {"policy-loss add-on": ADDONS}
 
 
 def canonical_name(kind: str, name: str) -> str:
     """The registered spelling of a name, whatever its case; ``ConfigError`` names the nearest."""
-    known = NAMES[kind]
+    known = {**NAMES, **PARTS}[kind]
     folded = {candidate.lower(): candidate for candidate in known}
     if name.lower() not in folded:
         raise ConfigError(f"unknown {kind} '{name}'", suggestion(name, known))
@@ -65,4 +75,4 @@ def canonical_name(kind: str, name: str) -> str:
 def load_class(kind: str, name: str) -> Any:
     """The class registered under ``name``."""
     name = canonical_name(kind, name)
-    return getattr(importlib.import_module(KINDS[kind][name]), name)
+    return getattr(importlib.import_module({**KINDS, **PARTS}[kind][name]), name)

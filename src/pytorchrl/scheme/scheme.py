@@ -79,7 +79,9 @@ class Scheme:
         self.collector.update_normalizer()
         N = self.envs.num_envs
         episodes = [(number * N, episode) for number, episode in ended]
-        means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
+        # A delayed policy has its figures in some of the updates only.
+        names = dict.fromkeys(name for info in losses for name in info)
+        means = {name: torch.stack([info[name] for info in losses if name in info]).mean() for name in names}
         return Round(num_steps * N, len(losses), means, episodes)
 
     def learn(self) -> list[dict[str, Tensor]]:

@@ -115,6 +115,10 @@ class Actor(nn.Module, Component):
         """(action, clipped_action, logp, rhs, entropy, dist); the clipped action is the one to execute."""
         raise TypeError(f"{type(self).__name__} has no policy")
 
+    def get_policy(self, obs: Tree, rhs: Rhs, done: Tensor) -> tuple[Any, Rhs]:
+        """(π(·|o), next hidden states)."""
+        raise TypeError(f"{type(self).__name__} has no policy")
+
     def get_value(self, obs: Tree, rhs: Rhs, done: Tensor) -> dict[str, Any]:
         """``{"value_net1": [B, 1], …, "rhs": …}`` of an actor that has value networks."""
         raise TypeError(f"{type(self).__name__} has no value networks")

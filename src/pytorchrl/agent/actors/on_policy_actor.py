@@ -110,6 +110,11 @@ class OnPolicyActor(Actor):
         policy, value, rhs = self._features(obs, rhs, done)
         return self.policy_net(policy), self._values(value), rhs
 
+    def get_policy(self, obs: Tree, rhs: Rhs, done: Tensor) -> tuple[Distribution, Rhs]:
+        """(π(·|o), next hidden states)."""
+        policy, _, rhs = self._features(obs, rhs, done)
+        return self.policy_net(policy), rhs
+
     def get_action(
         self, obs: Tree, rhs: Rhs, done: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Rhs, Tensor, Distribution]:

@@ -210,11 +210,10 @@ class Algorithm(Component):
     def get_state(self) -> dict[str, Any]:
         """Everything but the actor's weights that the next update depends on."""
         optimizers = [deepcopy(optimizer.state_dict()) for optimizer in (*self.optimizers, *self.unclipped)]
-        addons = [parameter.detach().clone() for parameter in self.addon_parameters]
         return {
             "iter": self.iter,
             "optimizers": optimizers,
-            "addons": addons,
+            "addons": [addon.get_state() for addon in self.policy_loss_addons],
             "generator": self.generator.get_state(),
         }
 
@@ -223,5 +222,5 @@ class Algorithm(Component):
         self.generator.set_state(state["generator"])
         for optimizer, saved in zip((*self.optimizers, *self.unclipped), state["optimizers"], strict=True):
             optimizer.load_state_dict(deepcopy(saved))  # it would share the tensors
-        for parameter, value in zip(self.addon_parameters, state["addons"], strict=True):
-            parameter.data.copy_(value)
+        for addon, saved in zip(self.policy_loss_addons, state["addons"], strict=True):
+            addon.set_state(saved)
