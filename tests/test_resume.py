@@ -152,6 +152,11 @@ MPC_SMALL = {
     "algorithm.num_test_episodes": 1,
     "env.kwargs": {"max_episode_steps": 30},
 }
+CURIOUS = {
+    "algorithm.pre_normalization_steps": 2,
+    "algorithm.pre_normalization_length": 8,
+    "algorithm.predictor_proportion": 0.5,
+}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -185,6 +190,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
         | {"algorithm.target_kl": 0.01, "algorithm.lr": 1e-2, "algorithm.use_clipped_value_loss": True},
         STEPS,
     ),
+    "RND-PPO": ("rnd_ppo", "CartPole-v1", SMALL | CURIOUS, STEPS),
+    "RND-PPO, not saved, GRU": ("rnd_ppo", Corridor, SMALL | CURIOUS | GRU, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),

@@ -83,7 +83,9 @@ class Scheme:
         updates = self.algorithm.iter
         losses = self.learn() if self.collector.steps >= self.algorithm.start_steps else []
         self.collector.update_normalizer()
-        means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
+        # A delayed policy has its figures in some of the updates only.
+        names = dict.fromkeys(name for info in losses for name in info)
+        means = {name: torch.stack([info[name] for info in losses if name in info]).mean() for name in names}
         return Round(env_steps, self.algorithm.iter - updates, means, episodes)
 
     def learn(self) -> list[dict[str, Tensor]]:
