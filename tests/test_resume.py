@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +18,10 @@ import pytest
 import torch
 
 import pytorchrl as prl
-from pytorchrl import state_tree
+from pytorchrl import state_tree, trainer
+from pytorchrl.agent.storages.ring import Ring
 from pytorchrl.checkpoint import checkpoints_in, newest_checkpoint
+from pytorchrl.shards import Shard, ShardFolder
 from pytorchrl.trainer import STATE, STATE_TENSORS, Trainer
 
 SMALL = {
@@ -41,7 +45,7 @@ def final_state(run: Path) -> tuple[bytes, Any]:
     """The policy's bytes and the learner's state at the end, less what is measured in seconds."""
     _, files, skipped = newest_checkpoint(run / "checkpoints")
     assert not skipped
-    state = state_tree.decode(files[STATE], files[STATE_TENSORS])
+    state = state_tree.decode(files[STATE], files[STATE_TENSORS], lambda name: name)  # type: ignore[arg-type,return-value]
     progress = {key: value for key, value in state["progress"].items() if key not in ("elapsed", "log")}
     return files["policy.safetensors"], {"learner": state["learner"], "progress": progress}
 
@@ -225,6 +229,52 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path, mo
     assert 0 < saves[-1] < steps
     prl.resume(tmp_path / "stopped", env=env if callable(env) else None)
     assert_runs_equal(tmp_path / "whole", tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("case", ["SAC", "SAC with PER"])
+def test_a_replay_in_shards_is_written_once_and_resumes_bitwise(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards of 4 steps: saving writes what is new, keeps what is needed, and a resumed run goes on from them."""
+    monkeypatch.setattr(Ring, "shard_rows", 4)
+    put: list[tuple[Path, str]] = []
+    written: list[tuple[Path, str]] = []
+    write = ShardFolder.put
+
+    def counted(self: ShardFolder, shard: Shard) -> str:
+        before = self.written
+        name = write(self, shard)
+        put.append((self.path, name))
+        written.extend(put[-1:] if self.written > before else [])
+        return name
+
+    monkeypatch.setattr(ShardFolder, "put", counted)
+    test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch)
+    assert 0 < len(written) == len(set(written)) == len(set(put)) < len(put)
+    for run in ("whole", "stopped"):
+        folder = tmp_path / run / "checkpoints"
+        manifests = [json.loads((path / "manifest.json").read_text()) for path in checkpoints_in(folder)]
+        named = {name for manifest in manifests for name in manifest["shards"]}
+        assert {path.name for path in (folder / "shards").iterdir()} == named
+        assert all(len(manifest["shards"]) >= 20 for manifest in manifests)  # of a full replay of 100 steps
+
+
+def test_what_a_large_checkpoint_takes_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Ring, "shard_rows", 4)
+    for limit, expected in ((2**40, 0), (0, 2)):
+        monkeypatch.setattr(trainer, "WORTH_SAYING", limit)
+        prl.train("sac", "Pendulum-v1", steps=256, overrides=SAC_SMALL, run=tmp_path / str(limit), quiet=False)
+        said = re.findall(
+            r"Checkpoint at ([\d,]+) steps: ([\d.]+) KiB, of which ([\d.]+) KiB were written, in \d+\.\d s\.",
+            capsys.readouterr().out,
+        )
+        assert len(said) == expected
+    assert [steps for steps, *_ in said] == ["128", "256"]
+    (_, first, first_written), (_, second, second_written) = said
+    assert float(first) == float(first_written)
+    assert float(second_written) < float(second)
 
 
 def test_a_run_that_was_killed_resumes_bit_for_bit(tmp_path: Path) -> None:

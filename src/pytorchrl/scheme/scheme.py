@@ -144,7 +144,7 @@ class Scheme:
         return {
             "algorithm": self.algorithm.get_state(),
             "acting": self.actor.get_state(),
-            "storage": self.storage.get_state(),
+            "storage": self.storage.get_checkpoint(),
             "collector": self.collector.get_state() if self.can_save_envs else self.collector.get_counts(),
             "barrier": None if self.can_save_envs else number,
             "evaluations": self.evaluations,

@@ -79,7 +79,7 @@ class ReplayBuffer(Storage):
         row = bytes_of(self.envs.observation_space) // self.frame_stack
         row += bytes_of(self.envs.action_space) + len(SCALARS) * 4 + self.overhead
         if self.ring.recurrent:
-            row += sum(leaf.numel() * leaf.element_size() for leaf in tree.leaves(dict(self.actor.initial_rhs(1))))
+            row += sum(leaf.numel() * leaf.element_size() for leaf in tree.leaves(self.actor.initial_rhs(1)))
         return ((self.max_size if size is None else size) + self.frame_stack) * self.envs.num_envs * row
 
     def memory_stated(self) -> list[str]:
@@ -217,6 +217,10 @@ class ReplayBuffer(Storage):
             "updates": self.updates,
             "generator": self.generator.get_state(),
         }
+
+    def get_checkpoint(self) -> dict[str, Any]:
+        with self.ring.in_shards():
+            return self.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.max_size = self.ring.size = state["max_size"]
