@@ -73,7 +73,7 @@ class ModelBasedPlannerActor(Actor):
         else:
             self.scale = BoxScale(action_space)
             self.action_size = len(self.scale.low)
-        self.planner = PLANNERS[algorithm_name]()
+        self.planner = PLANNERS[algorithm_name](discrete=self.scale is None)
         model = _find_model(world_model_class)
         functions = {"reward_function": reward_function, "terminal_function": terminal_function}
         spaces_ = {"input_space": input_space, "action_space": action_space}
