@@ -92,7 +92,7 @@ class ModelBasedPlannerActor(Actor):
         """(action, the plan it begins, what that seems to earn over the horizon ``[N, 1]``; None of random actions)."""
         N = len(done)
         if not self.dynamics_model.fitted:
-            return self.random_action(N), {"plan": torch.zeros_like(rhs["plan"])}, None
+            return self.random_action(N, obs), {"plan": torch.zeros_like(rhs["plan"])}, None
         generator = torch.Generator().manual_seed(0) if deterministic else self.generator
         rows = obs.flatten(1).float()  # type: ignore[union-attr]
 
