@@ -150,11 +150,11 @@ MPC_SMALL = {
     "actor.horizon": 5,
     "actor.n_planner": 20,
     "actor.particles": 3,
-    "run.checkpoint_every": 64,
+    "run.checkpoint_every": 32,
     "run.log_every": 32,
-    "run.eval_every": 96,
+    "run.eval_every": 64,
     "algorithm.num_test_episodes": 1,
-    "env.kwargs": {"max_episode_steps": 30},
+    "env.kwargs": {"max_episode_steps": 15},
 }
 CURIOUS = {
     "algorithm.pre_normalization_steps": 2,
@@ -203,10 +203,10 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "MPO": ("mpo", "Pendulum-v1", MPO_SMALL | {"algorithm.sample_action_num": 4}, STEPS),
     "discrete MPO": ("mpo", "CartPole-v1", MPO_SMALL, STEPS),
     "DDQN": ("ddqn", "CartPole-v1", SAC_SMALL | {"storage.name": "NStepBuffer", "storage.n_step": 3}, STEPS),
-    "MPC_RS": ("mpc_rs", "CartPole-v1", MPC_SMALL | {"algorithm.action_noise": True}, 256),
-    "MPC_CEM": ("mpc_cem", "Pendulum-v1", MPC_SMALL | {"actor.propagation": "TS1"}, 256),
-    "MPC_PDDM": ("mpc_pddm", "Pendulum-v1", MPC_SMALL | {"algorithm.action_noise": True}, 256),
-    "MPC, not saved": ("mpc_pddm", Corridor, MPC_SMALL | {"env.kwargs": {}}, 256),
+    "MPC_RS": ("mpc_rs", "CartPole-v1", MPC_SMALL | {"algorithm.action_noise": True}, 160),
+    "MPC_CEM": ("mpc_cem", "Pendulum-v1", MPC_SMALL | {"actor.propagation": "TS1"}, 160),
+    "MPC_PDDM": ("mpc_pddm", "Pendulum-v1", MPC_SMALL | {"algorithm.action_noise": True}, 160),
+    "MPC, not saved": ("mpc_pddm", Corridor, MPC_SMALL | {"env.kwargs": {}}, 160),
 }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from pytorchrl.functional import planning
 from pytorchrl.functional.planning import (
     WORST,
+    categorical_cross_entropy,
     cross_entropy,
     random_shooting,
     reward_weighted,
@@ -163,6 +164,55 @@ def test_cem_ends_where_the_variance_is_small_each_environment_for_itself() -> N
     torch.testing.assert_close(nothing, plan)
     assert worst.tolist() == pytest.approx([WORST, WORST])
     assert value[1].item() == 0
+
+
+WANTED = torch.tensor([[2, 0, 1, 1], [0, 0, 2, 1]])
+
+
+def hits(candidates: Tensor) -> Tensor:
+    """How many choices are the wanted ones, the first counting most."""
+    worth = torch.tensor([2.0, 1.5, 1.0, 1.0])
+    return ((candidates.argmax(-1) == WANTED[:, None]) * worth).sum(-1)
+
+
+def test_cem_over_choices_finds_the_wanted_ones_and_changes_its_mind() -> None:
+    seen: list[Tensor] = []
+
+    def score(candidates: Tensor) -> Tensor:
+        seen.append(candidates)
+        return hits(candidates)
+
+    plan, _ = categorical_cross_entropy(score, torch.zeros(2, 4, 3), generator(), 300, k_best=20, iterations=6)
+    assert torch.equal(plan.argmax(-1), WANTED)
+    assert plan.amax(-1).min().item() > 0.9
+    frequencies = (seen[0].argmax(-1)[..., None] == torch.arange(3)).float().mean((0, 1))
+    torch.testing.assert_close(frequencies, torch.full((4, 3), 1 / 3), atol=0.1, rtol=0)
+    assert (seen[0].sum(-1) == -1).all()  # one choice each
+    # What it was sure of before keeps half of its weight, no more.
+    plan, _ = categorical_cross_entropy(score, plan.flip(0), generator(), 300, k_best=20, iterations=6)
+    assert torch.equal(plan.argmax(-1), WANTED)
+
+
+def test_one_fit_of_cem_over_choices_by_hand() -> None:
+    seen: list[Tensor] = []
+
+    def score(candidates: Tensor) -> Tensor:
+        seen.append(candidates)
+        return hits(candidates)[:1] + 0.01 * torch.arange(candidates.shape[1])
+
+    start = torch.tensor([[[0.2, -1.0, -0.2], [1.0, -1.0, -1.0], [-1.0, 0.0, 0.0], [-1.0, -1.0, 1.0]]])
+    plan, value = categorical_cross_entropy(
+        score, start, generator(), 50, k_best=5, iterations=1, epsilon=0.0, update_alpha=0.25
+    )
+    scores = hits(seen[0])[0] + 0.01 * torch.arange(50)
+    best = scores.argsort(descending=True)[:5]
+    p = torch.tensor([[0.6, 0.0, 0.4], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]]) / 2 + 1 / 6
+    frequencies = (seen[0][0, best] > 0).float().mean(0)
+    torch.testing.assert_close((plan[0] + 1) / 2, 0.25 * p + 0.75 * frequencies)
+    torch.testing.assert_close(value[0], scores[best].mean())
+    again, worst = categorical_cross_entropy(score, start, generator(), 50, epsilon=0.5)
+    torch.testing.assert_close((again[0] + 1) / 2, p)
+    assert worst.tolist() == pytest.approx([WORST])
 
 
 def test_pddm_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,12 @@ from pytorchrl.functional.log_probs import (
     tanh_correction,
 )
 from pytorchrl.functional.losses import clipped_surrogate, clipped_value_loss, value_loss
-from pytorchrl.functional.planning import cross_entropy, random_shooting, reward_weighted
+from pytorchrl.functional.planning import (
+    categorical_cross_entropy,
+    cross_entropy,
+    random_shooting,
+    reward_weighted,
+)
 from pytorchrl.functional.returns import (
     backward_recurrence,
     discount_cumsum,
@@ -32,6 +37,7 @@ __all__ = [
     "RunningMeanStd",
     "SumTree",
     "backward_recurrence",
+    "categorical_cross_entropy",
     "categorical_entropy",
     "categorical_kl",
     "categorical_log_prob",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 Score = Callable[[Tensor], Tensor]
 
@@ -83,6 +84,41 @@ def cross_entropy(
         var = torch.where(rows, update_alpha * var + (1 - update_alpha) * elite_var, var)
         value = torch.where(moves, values.mean(1), value)
     return mean, value
+
+
+def categorical_cross_entropy(
+    score: Score,
+    plan: Tensor,
+    generator: torch.Generator,
+    candidates: int,
+    *,
+    k_best: int = 5,
+    iterations: int = 3,
+    epsilon: float = 0.001,
+    update_alpha: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The same over choices among A: a plan holds 2p − 1 of their probabilities p, a candidate ±1.
+
+    p ← update_alpha·p + (1 − update_alpha)·(frequencies among the k best), from halfway between the given plan's and
+    uniform ones, until no variance p·(1 − p) reaches epsilon.
+    """
+    N, H, A = plan.shape
+    p = (plan + 1) / 2
+    p = (p / p.sum(-1, keepdim=True) + 1 / A) / 2
+    value = plan.new_full((N,), WORST)
+    for _ in range(iterations):
+        moves = (p * (1 - p)).amax((1, 2)) >= epsilon
+        if not moves.any():
+            break
+        share = torch.rand(candidates, H, 1, generator=generator).to(plan.device)
+        choices = (share >= p.cumsum(-1)[:, None, :, :-1]).sum(-1)
+        actions = 2 * one_hot(choices, A).to(plan) - 1
+        values, best = scored(score, actions).topk(min(k_best, candidates), dim=1)
+        elites = actions.gather(1, best[:, :, None, None].expand(-1, -1, H, A))
+        frequencies = (elites.mean(1) + 1) / 2
+        p = torch.where(moves[:, None, None], update_alpha * p + (1 - update_alpha) * frequencies, p)
+        value = torch.where(moves, values.mean(1), value)
+    return 2 * p - 1, value
 
 
 def reward_weighted(

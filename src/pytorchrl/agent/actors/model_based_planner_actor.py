@@ -73,7 +73,7 @@ class ModelBasedPlannerActor(Actor):
         else:
             self.scale = BoxScale(action_space)
             self.action_size = len(self.scale.low)
-        self.planner = PLANNERS[algorithm_name]()
+        self.planner = PLANNERS[algorithm_name](discrete=self.scale is None)
         model = _find_model(world_model_class)
         functions = {"reward_function": reward_function, "terminal_function": terminal_function}
         spaces_ = {"input_space": input_space, "action_space": action_space}
@@ -92,7 +92,7 @@ class ModelBasedPlannerActor(Actor):
         """(action, the plan it begins, what that seems to earn over the horizon ``[N, 1]``; None of random actions)."""
         N = len(done)
         if not self.dynamics_model.fitted:
-            return self.random_action(N), {"plan": torch.zeros_like(rhs["plan"])}, None
+            return self.random_action(N, obs), {"plan": torch.zeros_like(rhs["plan"])}, None
         generator = torch.Generator().manual_seed(0) if deterministic else self.generator
         rows = obs.flatten(1).float()  # type: ignore[union-attr]
 

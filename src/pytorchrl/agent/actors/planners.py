@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pytorchrl.functional.planning import Score, cross_entropy, random_shooting, reward_weighted, shifted
+from pytorchrl.functional.planning import (
+    Score,
+    categorical_cross_entropy,
+    cross_entropy,
+    random_shooting,
+    reward_weighted,
+    shifted,
+)
 
 # Standard deviation of the noise on actions, in [−1, 1] units.
 ACTION_NOISE = 0.005
@@ -18,12 +25,16 @@ ACTION_NOISE = 0.005
 class Planner(nn.Module):
     """Plans anew from the plan of the step before. A policy that is loaded alone must plan as it did in training, so
     ``settings`` are part of the state dict.
+
+    Parameters
+        discrete: whether a plan holds scores of choices.
     """
 
     defaults: ClassVar[Mapping[str, float]] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, discrete: bool = False) -> None:
         super().__init__()
+        self.discrete = discrete
         self.settings: dict[str, Any] = {"action_noise": False, **self.defaults}
 
     def get_extra_state(self) -> Tensor:
@@ -64,7 +75,7 @@ class RandomShooting(Planner):
 
 
 class CrossEntropy(Planner):
-    """Gaussians over plans, fitted to the best again and again."""
+    """Gaussians over plans, or frequencies of choices, fitted to the best again and again."""
 
     defaults: ClassVar = {
         "lb": -1.0,
@@ -78,9 +89,12 @@ class CrossEntropy(Planner):
     def search(
         self, score: Score, plan: Tensor, previous: Tensor, generator: torch.Generator, candidates: int
     ) -> tuple[Tensor, Tensor]:
-        chosen = {name: self.settings[name] for name in self.defaults if name != "iter_update_steps"}
-        iterations = self.settings["iter_update_steps"]
-        return cross_entropy(score, plan, generator, candidates, iterations=iterations, **chosen)
+        named = {"iterations": "iter_update_steps", **{key: key for key in ("k_best", "epsilon", "update_alpha")}}
+        chosen = {key: self.settings[name] for key, name in named.items()}
+        if self.discrete:
+            return categorical_cross_entropy(score, plan, generator, candidates, **chosen)
+        bounds = {key: self.settings[key] for key in ("lb", "ub")}
+        return cross_entropy(score, plan, generator, candidates, **bounds, **chosen)
 
 
 class RewardWeighted(Planner):

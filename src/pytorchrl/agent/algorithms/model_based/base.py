@@ -11,7 +11,7 @@ from torch.optim import Adam
 from pytorchrl.agent.actors.model_based_planner_actor import ModelBasedPlannerActor
 from pytorchrl.agent.algorithms.base import Algorithm, Batch, Info
 from pytorchrl.agent.env.vec_env import VecEnv
-from pytorchrl.keys import PREDICTED
+from pytorchrl.keys import ENDS, INPUT, LABEL, PREDICTED, WEIGHTS
 from pytorchrl.tree import Tree
 
 
@@ -74,13 +74,11 @@ class ModelPredictiveControl(Algorithm):
         return action, action, rhs, {} if value is None else {PREDICTED: value}
 
     def rows_in(self, batch: Batch) -> int:
-        return len(batch["train_input"])
+        return len(batch[INPUT])
 
     def compute_loss(self, batch: Batch) -> Tensor:
         """The world model's loss on standardized inputs and raw labels."""
-        return self.actor.dynamics_model.loss(
-            batch["train_input"], batch["train_label"], batch.get("train_terminal"), batch.get("train_weights")
-        )
+        return self.actor.dynamics_model.loss(batch[INPUT], batch[LABEL], batch.get(ENDS), batch.get(WEIGHTS))
 
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         loss = self.compute_loss(batch)

@@ -21,7 +21,7 @@ from pytorchrl.agent.storages.model_based.forecasts import Forecasts
 from pytorchrl.agent.storages.off_policy.replay_buffer import ReplayBuffer
 from pytorchrl.agent.storages.sampling import fate
 from pytorchrl.errors import ConfigError, RLError
-from pytorchrl.keys import ACT, OBS, OBS2, PREDICTED, REW, TERMINAL
+from pytorchrl.keys import ACT, ENDS, INPUT, LABEL, OBS, OBS2, PREDICTED, REW, TERMINAL, WEIGHTS
 from pytorchrl.parameters import PositiveInt, UnitFloat
 from pytorchrl.tree import Tree
 
@@ -96,13 +96,8 @@ class MBReplayBuffer(ReplayBuffer):
             self._validate(model, x[held_out], labels[held_out])
             order = learned[torch.randperm(len(learned), generator=self.generator)]
             for part in order.split(mini_batch_size):  # type: ignore[no-untyped-call]
-                batch = {
-                    "train_input": x[part],
-                    "train_label": labels[part],
-                    "train_terminal": terminal[part],
-                    "batch_number": number,
-                }
-                yield batch if weights is None else {**batch, "train_weights": weights[:, part]}
+                batch = {INPUT: x[part], LABEL: labels[part], ENDS: terminal[part], "batch_number": number}
+                yield batch if weights is None else {**batch, WEIGHTS: weights[:, part]}
                 number += 1
         self._validate(model, x[held_out], labels[held_out])
 
