@@ -41,7 +41,7 @@ class Player(nn.Module):
         if self.states:
             rhs, done = dict(zip(self.states, tensors[count:-1], strict=True)), tensors[-1]
         else:
-            done = tensors[0].new_zeros((len(tensors[0]), 1), dtype=torch.float32)
+            done = tensors[0].new_zeros((tensors[0].shape[0], 1), dtype=torch.float32)
             rhs = dict.fromkeys(self.actor.initial_rhs(1), done)
         _, action, _, rhs, *_ = self.actor.get_action(obs, rhs, done, True)
         return (action, *(rhs[name] for name in self.states))
@@ -92,7 +92,9 @@ def program_files(policy: Policy, format: str) -> dict[str, bytes]:
     with _quiet(), torch.no_grad():
         program = torch.export.export(player, tuple(inputs.values()), dynamic_shapes=shapes)
         made = player(*inputs.values())
-        name, data = ("policy.pt2", _saved(program)) if format == "torch" else ("policy.onnx", _onnx(program, inputs, outputs))
+        name, data = (
+            ("policy.pt2", _saved(program)) if format == "torch" else ("policy.onnx", _onnx(program, inputs, outputs))
+        )
     info = {
         **json.loads(policy.files()[DESCRIPTION]),
         "inputs": [_described(key, tensor) for key, tensor in inputs.items()],

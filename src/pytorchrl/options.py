@@ -10,6 +10,7 @@ from pytorchrl.registry import NAMES
 from pytorchrl.strict_yaml import to_yaml
 
 Seed = Annotated[int, Range(0, LARGEST_SEED)]
+Precision = Literal["auto", "fp32", "onednn", "bf16"]
 
 
 @dataclass
@@ -44,6 +45,7 @@ class RunOptions:
         video_every: environment steps between videos of the policy, in videos; 0 for none.
         device: where networks and storage live.
         threads: intra-op threads of the learning process.
+        precision: of the learning's matrix products on the CPU; auto measures whether oneDNN is faster and as exact.
         logger: where figures are written, beside the CSV files that are always there.
     """
 
@@ -55,6 +57,7 @@ class RunOptions:
     video_every: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Range(1, 1024)] = 1
+    precision: Precision = "auto"
     logger: tuple[Literal["csv", "tensorboard"], ...] = ("csv", "tensorboard")
 
 

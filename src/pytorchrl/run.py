@@ -145,7 +145,7 @@ def _plain(env_id: str) -> str:
 def evaluate(policy: Policy, num_episodes: int, seed: int = 0, env: EnvLike | None = None) -> list[Episode]:
     """Deterministic episodes of a policy in its own environment, or in the one given."""
     maker, kwargs = _maker_of(policy, env)
-    envs = VecEnv(maker, min(num_episodes, 10), env_kwargs=kwargs, mode="test")
+    envs = VecEnv(maker, min(num_episodes, 10), env_kwargs=kwargs, mode="test", masked=policy.actor.is_masked)
     try:
         seeds = [derived_seed(seed, "episodes", i) for i in range(envs.num_envs)]
         return play(policy.act, envs, policy.actor.initial_rhs(envs.num_envs), num_episodes, seeds)
@@ -168,7 +168,8 @@ def enjoy(
 
     maker, kwargs = _maker_of(policy, env)
     path = None if video is None else Path(video)
-    return film(maker, kwargs, policy.act, policy.actor.initial_rhs(1), path, num_episodes, seed)
+    masked = policy.actor.is_masked
+    return film(maker, kwargs, policy.act, policy.actor.initial_rhs(1), path, num_episodes, seed, masked=masked)
 
 
 def _maker_of(policy: Policy, env: EnvLike | None) -> tuple[EnvMaker, dict[str, Any]]:

@@ -21,6 +21,7 @@ from pytorchrl.learner import Learner
 from pytorchrl.logs import open_log
 from pytorchrl.options import RunConfig
 from pytorchrl.policy import WEIGHTS, load_weights, policy_files, save_files
+from pytorchrl.precision import precision_of
 from pytorchrl.progress import Progress
 from pytorchrl.run_folder import RunFolder, surroundings
 from pytorchrl.seeding import derived_seed
@@ -45,6 +46,8 @@ class Trainer:
         self.env_fn = env_fn or env_maker(config.env.id)
         self.device, self.device_reason = device_of(config.run.device)
         torch.set_num_threads(config.run.threads)
+        # What a run computes with belongs to it: resumed or repeated, it is not measured again.
+        config.run.precision, self.precision_reason = precision_of(config.run.precision, self.device)
         scheme = build_scheme(config, self.env_fn, self.device)
         self.learner = Learner(scheme, config.run.steps, anneal=config.anneal, eval_every=config.run.eval_every)
         self.video_every = config.run.video_every
@@ -109,7 +112,8 @@ class Trainer:
             f"{N} environment{'s' if N > 1 else ''}, backend {envs.backend_name} ({envs.backend_reason}); {saved}.",
             f"Every {rows:,} steps {epochs * parts} updates ({epochs} x {parts} mini-batches), which is"
             f" {epochs * parts / rows:.3g} per step; device"
-            f" {self.device} ({self.device_reason}), {threads}.",
+            f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"
+            f" ({self.precision_reason}).",
             *config.notes,
         ]
 
@@ -136,7 +140,8 @@ class Trainer:
         try:
             seed = derived_seed(self.config.run.seed, "video", steps)
             rhs = scheme.actor.initial_rhs(1)
-            film(self.env_fn, self.config.env.kwargs, scheme.act, rhs, path, 1, seed, self.device)
+            masked = scheme.actor.is_masked
+            film(self.env_fn, self.config.env.kwargs, scheme.act, rhs, path, 1, seed, self.device, masked)
         except (ConfigError, EnvError, OSError) as error:
             LOG.warning("no videos: %s", error)
             self.video_every = 0

@@ -93,6 +93,7 @@ RUN_FLAGS = {
     "--backend": ("env.backend", "NAME", "auto, sync, async, vector or envpool"),
     "--device": ("run.device", "DEVICE", "auto, cpu or cuda"),
     "--threads": ("run.threads", "N", "intra-op threads (1)"),
+    "--precision": ("run.precision", "NAME", "auto, fp32, onednn or bf16 (auto: the faster exact one)"),
     "--eval-every": ("run.eval_every", "N", "environment steps between evaluations; 0 for none"),
     "--checkpoint-every": ("run.checkpoint_every", "N", "environment steps between checkpoints"),
     "--video-every": ("run.video_every", "N", "environment steps between videos; 0 for none (0)"),

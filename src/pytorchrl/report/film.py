@@ -66,6 +66,7 @@ def film(
     num_episodes: int,
     seed: int,
     device: Any = "cpu",
+    masked: bool = False,
 ) -> tuple[list[Episode], Path | None]:
     """Play episodes in one environment: in a window, or into a video at ``path``.
 
@@ -80,7 +81,7 @@ def film(
     name = getattr(env_fn, "env_id", None) or getattr(env_fn, "__name__", "the environment")
     kwargs = {**env_kwargs, "render_mode": "human" if target is None else "rgb_array"}
     try:
-        envs = VecEnv(env_fn, 1, device, kwargs, mode="test", backend="sync")
+        envs = VecEnv(env_fn, 1, device, kwargs, mode="test", backend="sync", masked=masked)
     except EnvError as error:
         raise ConfigError(f"{name} cannot be made to be rendered: {error.__cause__}", ADVICE) from error
     try:
