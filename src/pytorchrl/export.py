@@ -1,4 +1,4 @@
-"""A policy for other programs: one file that needs nothing of this library, and a JSON file that says how to feed it."""
+"""A policy for other programs: a file that needs nothing of this library, and JSON that says how to feed it."""
 
 from __future__ import annotations
 
@@ -67,10 +67,7 @@ def export(policy: Policy, format: str, folder: Path) -> Path:
     """
     if format not in FORMATS:
         raise ConfigError(f"unknown format '{format}'", suggestion(format, FORMATS))
-    if format == "safetensors":
-        files = policy.files()
-    else:
-        files = program_files(policy, format)
+    files = policy.files() if format == "safetensors" else program_files(policy, format)
     try:
         save_files(folder, files)
     except OSError as error:

@@ -111,7 +111,7 @@ WORDS = {
     "seed true": by_flags("--seed true", "--seed: expected a whole number, got 'true'"),
     "two flags": by_flags("--steps 0 --device gpu", "--steps: expected", "--device: expected one of auto, cpu, cuda"),
     "a billion environments": by_flags("--envs 1000000000", "--envs: expected a number between 1 and"),
-    "logger to come": by_flags("--logger csv,wandb", "--logger: expected one of csv, tensorboard, got 'wandb'"),
+    "logger misspelt": by_flags("--logger csv,wandbb", "--logger: expected one of csv, tensorboard, wandb", "'wandbb'"),
     "set without value": by_flags("--set gamma", "--set gamma: expected PATH=VALUE"),
     "set misspelt": by_flags("--set algorithm.gama=1", "algorithm.gama", "Did you mean 'gamma'?"),
     "set bare and misspelt": by_flags("--set gama=1", "unknown name 'gama'", "Did you mean 'gamma'?"),
@@ -145,6 +145,10 @@ WORDS = {
     "report without a run": by_words("report", "the following arguments are required: RUN"),
     "report to nowhere": by_words("report {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
     "report to no port": by_words("report {finished} --live --port 70000", "--port: expected a number between 0 and"),
+    "export nothing": by_words("export nope", "nope: no such run folder"),
+    "export in no format": by_words("export {finished} --format onx", "unknown format 'onx'", "Did you mean 'onnx'?"),
+    "export to nowhere": by_words("export {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
+    "completion of what": by_words("completion bsh", "no completion for 'bsh'", "Did you mean 'bash'?"),
     "list what": by_words("list algorithm", "nothing to list under 'algorithm'", "Did you mean 'algorithms'?"),
 }
 

@@ -80,8 +80,17 @@ def build_parser() -> Parser:
     report.add_argument("--live", action="store_true", help="serve the page on this machine and follow the run")
     report.add_argument("--port", metavar="N", default="0", help="port of --live (a free one)")
 
+    export = commands.add_parser("export", help="write a policy for other programs", allow_abbrev=False)
+    export.add_argument("run", metavar="RUN", help="a run's folder")
+    export.add_argument("--format", metavar="NAME", default="safetensors", help="safetensors (default), torch or onnx")
+    export.add_argument("--out", metavar="DIR", help="where to write (export/NAME in the run's folder)")
+    export.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the final policy")
+
     listing = commands.add_parser("list", help="what there is", allow_abbrev=False)
     listing.add_argument("what", metavar="WHAT", help="algorithms, storages, actors, envs, presets or schemes")
+
+    completion = commands.add_parser("completion", help="what finishes words in a shell", allow_abbrev=False)
+    completion.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
     return parser
 
 
@@ -97,7 +106,7 @@ RUN_FLAGS = {
     "--eval-every": ("run.eval_every", "N", "environment steps between evaluations; 0 for none"),
     "--checkpoint-every": ("run.checkpoint_every", "N", "environment steps between checkpoints"),
     "--video-every": ("run.video_every", "N", "environment steps between videos; 0 for none (0)"),
-    "--logger": ("run.logger", "NAMES", "csv,tensorboard"),
+    "--logger": ("run.logger", "NAMES", "of csv,tensorboard,wandb,mlflow"),
 }
 
 MODULES = {
@@ -106,7 +115,9 @@ MODULES = {
     "evaluate": "pytorchrl.cli.evaluate",
     "enjoy": "pytorchrl.cli.enjoy",
     "report": "pytorchrl.cli.report",
+    "export": "pytorchrl.cli.export",
     "list": "pytorchrl.cli.listing",
+    "completion": "pytorchrl.cli.completion",
 }
 
 
