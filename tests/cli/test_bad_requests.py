@@ -149,6 +149,12 @@ WORDS = {
     "export in no format": by_words("export {finished} --format onx", "unknown format 'onx'", "Did you mean 'onnx'?"),
     "export to nowhere": by_words("export {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
     "completion of what": by_words("completion bsh", "no completion for 'bsh'", "Did you mean 'bash'?"),
+    "tune nothing": by_words("tune", "no algorithm and no environment is named"),
+    "tune no trials": by_words("tune ppo CartPole-v1 --trials 0", "--trials: expected a number"),
+    "tune what is not there": by_words(
+        "tune ppo CartPole-v1 --search algorithm.lrr", "nothing to search", "'algorithm.lr'?"
+    ),
+    "tune into a file": by_words("tune ppo CartPole-v1 --out {finished}/config.yaml", "cannot be written", "--out"),
     "list what": by_words("list algorithm", "nothing to list under 'algorithm'", "Did you mean 'algorithms'?"),
 }
 

@@ -80,6 +80,21 @@ def build_parser() -> Parser:
     report.add_argument("--live", action="store_true", help="serve the page on this machine and follow the run")
     report.add_argument("--port", metavar="N", default="0", help="port of --live (a free one)")
 
+    tune = commands.add_parser("tune", help="search hyper-parameters", allow_abbrev=False)
+    tune.add_argument("algorithm", nargs="?", metavar="ALGO", help="algorithm, in any case: ppo, …")
+    tune.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
+    tune.add_argument(
+        "--trials", metavar="N", default="50", help="trials in all, those of an earlier call included (50)"
+    )
+    tune.add_argument("--jobs", metavar="N", default="1", help="trials at a time, in processes of their own (1)")
+    tune.add_argument("--steps", metavar="N", help="environment steps of each trial")
+    tune.add_argument("--seed", metavar="S", default="1", help="root of every random stream (1)")
+    tune.add_argument("--search", metavar="PATH,PATH", help="what to search; by default all that can be")
+    tune.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="any parameter, by path")
+    tune.add_argument("--preset", metavar="NAME", help="the preset to search around")
+    tune.add_argument("--config", metavar="FILE", help="the configuration file to search around")
+    tune.add_argument("--out", metavar="DIR", help="where the search lies (tune/ALGO__ENV)")
+
     export = commands.add_parser("export", help="write a policy for other programs", allow_abbrev=False)
     export.add_argument("run", metavar="RUN", help="a run's folder")
     export.add_argument("--format", metavar="NAME", default="safetensors", help="safetensors (default), torch or onnx")
@@ -115,6 +130,7 @@ MODULES = {
     "evaluate": "pytorchrl.cli.evaluate",
     "enjoy": "pytorchrl.cli.enjoy",
     "report": "pytorchrl.cli.report",
+    "tune": "pytorchrl.cli.tune",
     "export": "pytorchrl.cli.export",
     "list": "pytorchrl.cli.listing",
     "completion": "pytorchrl.cli.completion",
