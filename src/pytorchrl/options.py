@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -58,7 +59,7 @@ class RunOptions:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Range(1, 1024)] = 1
     precision: Precision = "auto"
-    logger: tuple[Literal["csv", "tensorboard"], ...] = ("csv", "tensorboard")
+    logger: tuple[Literal["csv", "tensorboard", "wandb", "mlflow"], ...] = ("csv", "tensorboard")
 
 
 # Sections that hold their parameters directly.
@@ -92,3 +93,20 @@ class RunConfig:
         """The file that repeats the run."""
         sections = asdict(self)
         return to_yaml({name: sections[name] for name in SECTIONS})
+
+    def settings(self) -> dict[str, str]:
+        """Every parameter by its path, as text."""
+        sections = asdict(self)
+        return flat({name: sections[name] for name in SECTIONS})
+
+
+def flat(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """Nested settings by dotted path."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        here = f"{path}{key}"
+        if isinstance(value, dict):
+            found |= flat(value, f"{here.removesuffix('.config')}.")
+        else:
+            found[here] = str(value)
+    return found

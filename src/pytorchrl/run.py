@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pytorchrl.config import check_env_id, resolve
 from pytorchrl.console import duration, say
 from pytorchrl.envs.gymnasium import env_maker
 from pytorchrl.errors import ConfigError
-from pytorchrl.learner import mean
+from pytorchrl.learner import Callback, mean
 from pytorchrl.options import RunConfig
 from pytorchrl.parameters import Node
 from pytorchrl.policy import Policy, load_policy
@@ -58,6 +58,7 @@ def train(
     config: str | Path | None = None,
     run: str | Path | None = None,
     quiet: bool = True,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train an agent and return the finished run.
 
@@ -71,18 +72,24 @@ def train(
         config: a configuration file, such as the config.yaml of another run.
         run: the run's folder; by default a new one under ``runs``.
         quiet: whether to show nothing.
+        callbacks: functions of the learner and its last round, called after every round; True ends the run.
     """
     stated = {"run.steps": steps, "run.seed": seed, **(overrides or {})}
     nodes = [(path, Node.of(value)) for path, value in stated.items() if value is not None]
     resolved = resolve(algorithm, _id_of(env), preset=preset, config=config, overrides=nodes)
-    return train_config(resolved, env_fn=env if callable(env) else None, run=run, quiet=quiet)
+    return train_config(resolved, env_fn=env if callable(env) else None, run=run, quiet=quiet, callbacks=callbacks)
 
 
 def train_config(
-    config: RunConfig, *, env_fn: EnvMaker | None = None, run: str | Path | None = None, quiet: bool = False
+    config: RunConfig,
+    *,
+    env_fn: EnvMaker | None = None,
+    run: str | Path | None = None,
+    quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train what a resolved configuration says. Nothing is written until the agent is built."""
-    trainer = Trainer(config, env_fn)
+    trainer = Trainer(config, env_fn, callbacks)
     name = f"{config.algorithm.name}__{_plain(config.env.id)}__seed{config.run.seed}"
     try:
         folder = RunFolder.create(name, run)
@@ -168,8 +175,8 @@ def enjoy(
 
     maker, kwargs = _maker_of(policy, env)
     path = None if video is None else Path(video)
-    masked, rhs = policy.actor.is_masked, policy.actor.initial_rhs(1)
-    return film(maker, kwargs, policy.act, rhs, path, num_episodes, seed, masked=masked)
+    masked = policy.actor.is_masked
+    return film(maker, kwargs, policy.act, policy.actor.initial_rhs(1), path, num_episodes, seed, masked=masked)
 
 
 def _maker_of(policy: Policy, env: EnvLike | None) -> tuple[EnvMaker, dict[str, Any]]:

@@ -21,6 +21,7 @@ KINDS = {
     "barrier": 6,
     "bootstrap": 7,
     "video": 8,
+    "tune": 9,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pytorchrl.console import Display, display
 from pytorchrl.envs.gymnasium import env_maker
 from pytorchrl.errors import ConfigError, EnvError, NonFiniteError
 from pytorchrl.guards import require_finite_weights
-from pytorchrl.learner import Learner
+from pytorchrl.learner import Callback, Learner
 from pytorchrl.logs import open_log
 from pytorchrl.memory import in_units
 from pytorchrl.options import RunConfig
@@ -44,9 +45,10 @@ class Trainer:
     Parameters
         config: the resolved configuration.
         env_fn: makes the environments, if the configuration's id does not.
+        callbacks: called after every round, as ``Learner`` calls them.
     """
 
-    def __init__(self, config: RunConfig, env_fn: EnvMaker | None = None) -> None:
+    def __init__(self, config: RunConfig, env_fn: EnvMaker | None = None, callbacks: Sequence[Callback] = ()) -> None:
         self.config = config
         self.env_fn = env_fn or env_maker(config.env.id)
         self.device, self.device_reason = device_of(config.run.device)
@@ -54,7 +56,9 @@ class Trainer:
         # What a run computes with belongs to it: resumed or repeated, it is not measured again.
         config.run.precision, self.precision_reason = precision_of(config.run.precision, self.device)
         scheme = build_scheme(config, self.env_fn, self.device)
-        self.learner = Learner(scheme, config.run.steps, anneal=config.anneal, eval_every=config.run.eval_every)
+        self.learner = Learner(
+            scheme, config.run.steps, anneal=config.anneal, eval_every=config.run.eval_every, callbacks=callbacks
+        )
         self.video_every = config.run.video_every
         self.told: list[str] = []  # what is to be said between two rounds
         self.checkpoint_every = config.run.checkpoint_every or max(config.run.steps // 10, 1)
@@ -70,7 +74,7 @@ class Trainer:
         log_every = self.config.run.log_every or max(self.config.run.steps // 200, 1)
         try:
             with folder.lock():
-                log = open_log(folder, self.config.run.logger)
+                log = open_log(folder, self.config.run.logger, self.config.settings())
                 self.progress = Progress(self.learner, log, log_every)
                 skipped = self.take_up() if resume else []
                 folder.write_config(self.config.to_yaml())
@@ -130,7 +134,7 @@ class Trainer:
             before = learner.steps
             figures, logged = self.progress.note(before, learner.step())
             shown.update(figures, row=logged)
-            last = learner.steps >= self.config.run.steps
+            last = learner.ended or learner.steps >= self.config.run.steps
             due = learner.steps // self.checkpoint_every > before // self.checkpoint_every
             if last or due or self.progress.improved or request.number is not None:
                 self.save()
@@ -148,8 +152,8 @@ class Trainer:
         try:
             seed = derived_seed(self.config.run.seed, "video", steps)
             rhs = scheme.actor.initial_rhs(1)
-            kwargs, masked = self.config.env.kwargs, scheme.actor.is_masked
-            film(self.env_fn, kwargs, scheme.act, rhs, path, 1, seed, self.device, masked)
+            masked = scheme.actor.is_masked
+            film(self.env_fn, self.config.env.kwargs, scheme.act, rhs, path, 1, seed, self.device, masked)
         except (ConfigError, EnvError, OSError) as error:
             LOG.warning("no videos: %s", error)
             self.video_every = 0

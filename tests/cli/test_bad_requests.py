@@ -114,7 +114,7 @@ WORDS = {
     "seed true": by_flags("--seed true", "--seed: expected a whole number, got 'true'"),
     "two flags": by_flags("--steps 0 --device gpu", "--steps: expected", "--device: expected one of auto, cpu, cuda"),
     "a billion environments": by_flags("--envs 1000000000", "--envs: expected a number between 1 and"),
-    "logger to come": by_flags("--logger csv,wandb", "--logger: expected one of csv, tensorboard, got 'wandb'"),
+    "logger misspelt": by_flags("--logger csv,wandbb", "--logger: expected one of csv, tensorboard, wandb", "'wandbb'"),
     "set without value": by_flags("--set gamma", "--set gamma: expected PATH=VALUE"),
     "set misspelt": by_flags("--set algorithm.gama=1", "algorithm.gama", "Did you mean 'gamma'?"),
     "set bare and misspelt": by_flags("--set gama=1", "unknown name 'gama'", "Did you mean 'gamma'?"),
@@ -169,6 +169,16 @@ WORDS = {
     "demos of scaled rewards": by_words(f"{PPOD} --set env.normalize_rewards=true", "cannot be normalized"),
     "demos on a vector": by_words(f"{PPOD} --backend vector", "none can wait", "Use backend sync or async"),
     "misspelt demos": by_words(f"{PPOD} --set initial_human_demo_dir=x", "Did you mean 'initial_human_demos_dir'?"),
+    "export nothing": by_words("export nope", "nope: no such run folder"),
+    "export in no format": by_words("export {finished} --format onx", "unknown format 'onx'", "Did you mean 'onnx'?"),
+    "export to nowhere": by_words("export {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
+    "completion of what": by_words("completion bsh", "no completion for 'bsh'", "Did you mean 'bash'?"),
+    "tune nothing": by_words("tune", "no algorithm and no environment is named"),
+    "tune no trials": by_words("tune ppo CartPole-v1 --trials 0", "--trials: expected a number"),
+    "tune what is not there": by_words(
+        "tune ppo CartPole-v1 --search algorithm.lrr", "nothing to search", "'algorithm.lr'?"
+    ),
+    "tune into a file": by_words("tune ppo CartPole-v1 --out {finished}/config.yaml", "cannot be written", "--out"),
     "list what": by_words("list algorithm", "nothing to list under 'algorithm'", "Did you mean 'algorithms'?"),
 }
 
