@@ -15,7 +15,7 @@ from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
 from pytorchrl.scheme.reward_scale import RewardScale
-from pytorchrl.tree import Tree, concatenate
+from pytorchrl.tree import Tree, concatenate, to
 
 Acting = Callable[[Tree, dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
 
@@ -37,6 +37,7 @@ class Collector:
         self.algorithm = algorithm
         self.storage = storage
         self.reward_scale = reward_scale
+        self.seeds = seeds
         self.steps = 0
         # Observations since the last time that the actor's normalizer learned from them.
         self.seen: list[Tree] = []
@@ -48,12 +49,13 @@ class Collector:
 
     def collect(self, num_steps: int) -> tuple[int, list[tuple[int, Episode]]]:
         """``num_steps`` vector steps: (environment steps, episodes that ended and environment steps till then)."""
+        self.observe_at_random()
         obs, rhs, done = self.obs, self.rhs, self.done
         made, ended = 0, []
         for _ in range(num_steps):
             action, clipped_action, rhs2, other = self.algorithm.acting_step(obs, rhs, done)
             if self.steps < self.algorithm.start_steps:
-                action = clipped_action = self.actor.random_action(self.envs.num_envs)
+                action = clipped_action = self.actor.random_action(self.envs.num_envs, obs)
             replaying = self.storage.replaying
             active = None if replaying is None or not replaying.any() else ~replaying
             next_obs, reward, done2, info = self.envs.step(clipped_action, active)
@@ -82,6 +84,18 @@ class Collector:
         self.obs, self.rhs, self.done = obs, rhs, done
         return made, ended
 
+    def observe_at_random(self) -> None:
+        """Show the algorithm what random actions lead to, if it wants that first: steps that belong to no rollout.
+
+        They are not counted, and the run begins afterwards with new episodes.
+        """
+        obs, wanted = self.obs, self.algorithm.random_steps_wanted
+        for _ in range(wanted):
+            obs, _, _, info = self.envs.step(self.actor.random_action(self.envs.num_envs, obs))
+            self.algorithm.observe(info[OBS2])
+        if wanted:
+            self.restart(self.seeds)
+
     def update_normalizer(self) -> None:
         """Let the actor's normalizer learn from what was seen, once it was learned from."""
         if self.seen:
@@ -101,7 +115,9 @@ class Collector:
         return inputs | self.get_counts()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self.obs, self.rhs, self.done = state["obs"], state["rhs"], state["done"]
+        device = self.envs.device
+        self.obs, self.done = to(state["obs"], device), state["done"].to(device)
+        self.rhs = {name: value.to(device) for name, value in state["rhs"].items()}
         self.envs.set_state(state["envs"])
         self.set_counts(state)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pytorchrl.agent.actors.distributions.scale import BoxScale
+from pytorchrl.functional.draws import normal_like
 from pytorchrl.functional.log_probs import (
     gaussian_entropy,
     gaussian_kl,
@@ -30,7 +31,7 @@ class DiagGaussian:
         self.scale = scale
 
     def _draw(self, generator: torch.Generator) -> Tensor:
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        noise = normal_like(self.mean, generator)
         return torch.addcmul(self.mean, self.log_std.exp(), noise)
 
     def sample(self, generator: torch.Generator) -> Tensor:
@@ -48,13 +49,17 @@ class DiagGaussian:
         return gaussian_log_prob(self.scale.from_box(action), self.mean, self.log_std)
 
     def entropy(self) -> Tensor:
-        return gaussian_entropy(self.log_std).expand(len(self.mean), 1)
+        return gaussian_entropy(self.log_std).expand(self.mean.shape[0], 1)
 
     def executed(self, action: Tensor) -> Tensor:
         return self.scale.clip(action)
 
     def kl(self, other: DiagGaussian) -> Tensor:
+        """Of the Gaussians; an invertible map behind both of them, as the tanh is, changes nothing."""
         return gaussian_kl(self.mean, self.log_std, other.mean, other.log_std)
+
+    def floored(self, eps: float) -> DiagGaussian:
+        return self
 
 
 class SquashedGaussian(DiagGaussian):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from pytorchrl.functional.draws import exponential_like, uniform_like
 from pytorchrl.functional.log_probs import categorical_kl
 
 # The logit of an action that is ruled out: probability 0 without the NaN of 0 · log 0.
@@ -14,7 +17,7 @@ RULED_OUT = -1e8
 
 def first_to_ring(log_probs: Tensor, generator: torch.Generator) -> Tensor:
     """A draw along the last axis: of competing exponential clocks with rates π, argmin_a E_a / π_a rings first."""
-    clocks = torch.empty_like(log_probs).exponential_(generator=generator)
+    clocks = exponential_like(log_probs, generator)
     # E = 0 may be drawn; bounded, it lets no action ring that is ruled out.
     return (log_probs - clocks.log_().clamp_(min=-80.0)).argmax(-1)
 
@@ -42,6 +45,9 @@ class Categorical:
 
     def kl(self, other: Categorical) -> Tensor:
         return categorical_kl(self.log_probs, other.log_probs)
+
+    def floored(self, eps: float) -> Categorical:
+        return Categorical(self.log_probs.clamp(min=math.log(eps)))
 
 
 class MultiCategorical:
@@ -71,6 +77,11 @@ class MultiCategorical:
     def kl(self, other: MultiCategorical) -> Tensor:
         return categorical_kl(self.log_probs, other.log_probs).sum(1)
 
+    def floored(self, eps: float) -> MultiCategorical:
+        """What is beyond the size of a categorical stays ruled out."""
+        log_probs = self.log_probs.clamp(min=math.log(eps))
+        return MultiCategorical(log_probs.masked_fill(self.log_probs <= RULED_OUT / 2, RULED_OUT))
+
 
 class Bernoulli:
     """n independent switches, on with probability σ(logit); actions are ``[B, n]`` of 0 and 1."""
@@ -79,7 +90,7 @@ class Bernoulli:
         self.logits = logits
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        chance = torch.empty_like(self.logits).uniform_(generator=generator)
+        chance = uniform_like(self.logits, generator)
         return (chance < self.logits.sigmoid()).long()
 
     def mode(self) -> Tensor:
@@ -99,3 +110,7 @@ class Bernoulli:
         on = logsigmoid(self.logits) - logsigmoid(other.logits)
         off = logsigmoid(-self.logits) - logsigmoid(-other.logits)
         return (self.logits.sigmoid() * on + (-self.logits).sigmoid() * off).sum(-1, keepdim=True)
+
+    def floored(self, eps: float) -> Bernoulli:
+        limit = math.log1p(-eps) - math.log(eps)
+        return Bernoulli(self.logits.clamp(-limit, limit))
