@@ -90,6 +90,23 @@ def test_frames_of_a_stack_are_recorded_once(tmp_path: Path) -> None:
             np.testing.assert_array_equal(stack[3 - back], frames[max(t - back, 0), 0])
 
 
+class Masked(Countdown):
+    """The info says what may be done."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0], {"action_mask": np.eye(8)[self.n]}
+
+    def step(self, action: Any) -> Any:
+        *result, _ = super().step(action)
+        return *result, {"action_mask": np.eye(8)[self.n]}
+
+
+def test_action_masks_are_recorded(tmp_path: Path) -> None:
+    (path,) = prl.record(Masked, tmp_path, lambda obs: int(obs["action_mask"].argmax()) + 1, 1)
+    demo = read_demo(path)
+    assert demo[OBS]["action_mask"].argmax(1).tolist() == demo[ACT].flatten().tolist()
+
+
 @pytest.mark.parametrize(
     ("policy", "told"),
     [

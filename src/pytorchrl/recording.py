@@ -15,6 +15,7 @@ from pytorchrl.agent.env.actions import ActionFormat
 from pytorchrl.agent.env.backend import env_error
 from pytorchrl.agent.env.choice import Places, name_of, named_by
 from pytorchrl.agent.env.formats import ObservationFormat
+from pytorchrl.agent.env.masks import MaskObservation, lacks_its_mask
 from pytorchrl.agent.storages.demo_files import write_demo
 from pytorchrl.agent.storages.demos import LONGEST_EPISODE
 from pytorchrl.agent.storages.frames import frame
@@ -45,7 +46,7 @@ def record(
         env: a Gymnasium id, an Env class, or a function that makes one.
         out: the folder; demos that are there stay.
         policy: a run's folder, a loaded policy, which acts deterministically, or a function from the environment's own
-            observation to its action.
+            observation (with its action mask beside it, where the info has one) to its action.
         episodes: how many.
         seed: seed of the episodes.
         env_kwargs: what the environment is made with; by default what the policy's own was made with.
@@ -124,6 +125,8 @@ class _Player:
         offered = {**Places(mode="test")._asdict(), "index_env": 0}
         try:
             self.env = maker(**kwargs, **named_by(maker, offered))
+            if isinstance(self.env, gym.Env) and lacks_its_mask(self.env):
+                self.env = MaskObservation(self.env)
         except Exception as error:
             raise self._error("constructor", None, error) from error
         if not isinstance(self.env, gym.Env):

@@ -148,6 +148,16 @@ def test_actions_of_other_spaces(space: Any, good: Any, bad: Any, tmp_path: Path
         storage.load_demo(save(tmp_path, Action=np.array(bad)))
 
 
+def test_actions_that_are_masked(tmp_path: Path) -> None:
+    space = spaces.Dict({"o": spaces.Box(-9, 9, (2,)), "action_mask": spaces.MultiBinary(5)})
+    storage = buffer(envs=envs(space, spaces.MultiDiscrete([2, 3])))
+    mask = np.array([[1, 0, 0, 0, 1]] * 4)
+    parts = {"Observation": None, "Observation/o": np.zeros((4, 2)), "Observation/action_mask": mask}
+    storage.load_demo(save(tmp_path, Action=np.array([[0, 2]] * 4), **parts))
+    with pytest.raises(ValueError, match="rules out"):
+        storage.load_demo(save(tmp_path, Action=np.array([[0, 2]] * 3 + [[1, 2]]), **parts))
+
+
 def test_folders(tmp_path: Path) -> None:
     for name in ("initial_human_demos_dir", "initial_agent_demos_dir", "supplementary_demos_dir"):
         with pytest.raises(ValueError, match=r"nowhere: no such folder"):

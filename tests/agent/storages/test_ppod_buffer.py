@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from scipy.stats import chisquare
 from tests.agent.storages.demo_world import buffer, live, save, scheme
 
@@ -266,8 +267,10 @@ def test_the_best_are_saved_and_load_again(tmp_path: Path) -> None:
 
 def test_collection_workers_save_beside_each_other(tmp_path: Path) -> None:
     for worker in (1, 2):
-        storage = buffer(target_agent_demos_dir=str(tmp_path), save_demos_every=1)
-        storage.envs = SimpleNamespace(num_envs=1, index_col_worker=worker)
+        vector, choices = spaces.Box(-9, 9, (2,)), spaces.Discrete(5)
+        envs = SimpleNamespace(num_envs=1, observation_space=vector, action_space=choices, env_kwargs={})
+        envs.index_col_worker = worker
+        storage = buffer(envs=envs, target_agent_demos_dir=str(tmp_path), save_demos_every=1)
         live(storage, [1.0])
         storage.before_gradients()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reward_demo_1.npz", "reward_demo_1_2.npz"]
