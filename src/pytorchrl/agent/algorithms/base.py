@@ -199,6 +199,13 @@ class Algorithm(Component):
         published = isinstance(getattr(type(self), name, None), property)
         super()._set_parameter(f"_{name}" if published else name, value)
 
+    def acting_state(self) -> dict[str, Any]:
+        """What acting depends on beside the actor's weights, and travels with them."""
+        return {}
+
+    def set_acting_state(self, state: Mapping[str, Any]) -> None:
+        """Act as the algorithm that the state is from."""
+
     def get_state(self) -> dict[str, Any]:
         """Everything but the actor's weights that the next update depends on."""
         optimizers = [deepcopy(optimizer.state_dict()) for optimizer in (*self.optimizers, *self.unclipped)]

@@ -53,7 +53,7 @@ def main(connection_descriptor: int, memory: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(connection_descriptor)
     start: Start = connection.recv()
-    _leave_with(start.parent, start.main_thread)
+    leave_with(start.parent, start.main_thread)
     worker = None
     try:
         while True:
@@ -147,7 +147,7 @@ def _failure(error: BaseException, place: str) -> Failure:
     return Failure("EnvError", (f"its process raised {described}", "", place, ""), described, text)
 
 
-def _leave_with(parent: int, main_thread: bool) -> None:
+def leave_with(parent: int, main_thread: bool) -> None:
     """Die when the parent does, even inside an environment that never returns."""
     if sys.platform == "linux" and main_thread:
         # The kernel's signal follows the thread that started us, so the thread has to live as long as the process.

@@ -1,0 +1,384 @@
+"""Rounds of a scheme whose collectors, or gradient workers, are elsewhere. The driver owns everything that lasts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from pytorchrl import tree
+from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.algorithms.base import Algorithm
+from pytorchrl.agent.env.vec_env import Episode
+from pytorchrl.agent.storages.base import Storage
+from pytorchrl.keys import OBS
+from pytorchrl.scheme.crew import Crew, Task
+from pytorchrl.scheme.fleet import Fleet, Played
+from pytorchrl.scheme.gradients import average, rows_of
+from pytorchrl.scheme.layout import Layout
+from pytorchrl.scheme.pool import Shared
+from pytorchrl.scheme.round import Round, means_of
+from pytorchrl.scheme.transitions import transitions
+
+Batch = dict[str, Any]
+# Collectors rest while so many units' worth of updates are due.
+MOST_DUE = 4
+
+
+class Distributed:
+    """Collects and learns with workers.
+
+    Whatever the layout: units are committed when they are put into a storage; storages, optimizers, normalizers and
+    counters are the driver's; gradients of several workers are averaged in their order, weighted by samples.
+
+    Parameters
+        layout: how many workers of each kind there are, and who waits for whom.
+        crew: the workers.
+        fleet: those of them that collect.
+        actor: the driver's own.
+        algorithm: likewise; the only one that takes steps.
+        storages: one per gradient worker, or a single replay.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        crew: Crew,
+        fleet: Fleet,
+        actor: Actor,
+        algorithm: Algorithm,
+        storages: Sequence[Storage],
+    ) -> None:
+        self.layout, self.crew, self.fleet = layout, crew, fleet
+        self.actor, self.algorithm, self.storages = actor, algorithm, storages
+        self.replay = algorithm.update_every is not None
+        self.unit_steps: int = layout.col_steps or algorithm.update_every or storages[0].max_size
+        self.steps = 0  # of the columns of a storage
+        self.updates = 0  # the version of the weights
+        self.due = 0  # steps of a replay that were not learned from
+        self.parameters: dict[str, Any] = {}  # those that were changed since the workers were made
+        self._stamp = 0
+        self._weights: dict[str, tuple[int, Shared]] = {}
+        self._inbox: deque[tuple[Task, Any]] = deque()
+        self._ready: list[deque[Played]] = [deque() for _ in range(layout.groups)]
+        self._batches: list[Iterator[Batch] | None] = [None] * layout.groups
+        self._learning: list[list[Played]] = [[] for _ in range(layout.groups)]
+        self._computing = [False] * layout.groups
+        self._resting: list[int] = []
+        self._started = False
+        self._infos: list[Mapping[str, Tensor]] = []
+        self._lags: list[int] = []
+        self._asynchronies: list[int] = []
+        self._episodes: list[tuple[int, Episode]] = []
+        self._env_steps = 0
+
+    # What travels
+
+    def changed(self) -> None:
+        """The weights, or what goes with them, are not what they were."""
+        self._stamp += 1
+
+    def weights(self, kind: str) -> Shared:
+        """What workers act with, or ("learning") compute gradients with; put into the pool once per version."""
+        stamp, shared = self._weights.get(kind, (-1, None))
+        if shared is None or stamp != self._stamp:
+            value: dict[str, Any] = {"version": (kind, self._stamp), "parameters": self.parameters}
+            value |= {"actor": self.actor.state_dict(), "acting": self.algorithm.acting_state()}
+            if kind == "learning":
+                state = self.algorithm.get_state()
+                value["algorithm"] = {name: item for name, item in state.items() if name != "optimizers"}
+            shared = self.crew.pool.put(value)
+            self._weights[kind] = self._stamp, shared
+        return shared
+
+    def update_parameter(self, name: str, value: Any) -> None:
+        """A parameter of the algorithm has another value now."""
+        if self.parameters.get(name, self) != value:
+            self.parameters[name] = value
+            self.changed()
+
+    # Rounds
+
+    def step(self) -> Round:
+        """One round: all collectors' units if they are synchronous, else the first that comes."""
+        if self.layout.gradients_asynchronous:
+            self._asynchronous_gradients()
+        else:
+            self._synchronous_gradients()
+        episodes, self._episodes = self._episodes, []
+        lags, self._lags = self._lags, []
+        asynchronies, self._asynchronies = self._asynchronies, []
+        infos, self._infos = self._infos, []
+        env_steps, self._env_steps = self._env_steps, 0
+        return Round(env_steps, len(infos), means_of(infos), episodes, _mean(lags), _mean(asynchronies))
+
+    def _synchronous_gradients(self) -> None:
+        layout = self.layout
+        if layout.collection_asynchronous:
+            self._start_collectors()
+            while not all(self._ready):
+                self._take(*self._event())
+            taken = [[ready.popleft()] for ready in self._ready]
+        else:
+            for worker in range(self.fleet.size):
+                self._send_out(worker)
+            while self.crew.busy:
+                self._take(*self._event())
+            taken = [sorted(ready, key=lambda played: played.unit.worker) for ready in self._ready]
+            self._ready = [deque() for _ in taken]
+        self._store(taken)
+        if layout.collection_asynchronous:  # they go on while the driver learns
+            for played in (played for group in taken for played in group):
+                self._send_out(played.unit.worker)
+        for _ in range(self._stages()):
+            self._infos += self._learn()
+        self._normalize([played for group in taken for played in group])
+
+    def _stages(self) -> int:
+        """How often the storages are to be learned from now."""
+        if not self.replay:
+            return 1
+        if self.steps < self.algorithm.start_steps:
+            self.due = 0
+            return 0
+        stages, self.due = divmod(self.due, self.algorithm.update_every or 1)
+        return stages
+
+    def _learn(self) -> list[Mapping[str, Tensor]]:
+        """One stage of updates, here or by the gradient workers, step by step together; an info for each."""
+        if not self.replay:
+            for storage in self.storages:
+                storage.before_gradients()
+        sources = [self.storages[0 if self.replay else g] for g in range(self.layout.groups)]
+        batches = [self._generate(source) for source in sources]
+        infos: list[Mapping[str, Tensor]] = []
+        while found := [(g, batch) for g, rest in enumerate(batches) if (batch := next(rest, None)) is not None]:
+            replies = self._gradients(found)
+            told = [
+                sources[g].after_gradients(batch, info) for (g, batch), (_, info) in zip(found, replies, strict=True)
+            ]
+            infos.append(means_of(told))
+            gradients = [gradients for gradients, _ in replies]
+            self._apply(average(gradients, [rows_of(batch) for _, batch in found]) if len(found) > 1 else gradients[0])
+            self._asynchronies.append(0)
+        return infos
+
+    def _generate(self, storage: Storage) -> Iterator[Batch]:
+        algorithm = self.algorithm
+        return storage.generate_batches(algorithm.num_mini_batch, algorithm.mini_batch_size, algorithm.num_epochs)
+
+    def _gradients(self, batches: list[tuple[int, Batch]]) -> list[tuple[Any, Any]]:
+        """(gradients, info) of every group's batch."""
+        self.current_batch = batches[0][1]
+        if self.layout.gradients_central:
+            return [self.algorithm.compute_gradients(batch, grads_to_cpu=False) for _, batch in batches]
+        tasks = [self._gradient_task(g, batch) for g, batch in batches]
+        for task in tasks:
+            self.crew.give(task)
+        done: dict[int, Any] = {}
+        while len(done) < len(tasks):
+            task, value = self.crew.next()
+            if task.kind == "gradients":
+                done[task.about[0]] = value
+            else:
+                self._inbox.append((task, value))
+        return [done[g] for g, _ in batches]
+
+    def _gradient_task(self, g: int, batch: Batch) -> Task:
+        told = {"batch": batch, "update": self.updates, "worker": g}
+        about = (g, self.updates, batch)
+        return Task(self.layout.gradient_worker(g), "gradients", lambda *_: (told,), self.weights("learning"), about)
+
+    def _apply(self, gradients: Sequence[Tensor | None]) -> None:
+        self.algorithm.apply_gradients(gradients)
+        self.updates += 1
+        self.changed()
+
+    # Each gradient applied as it comes
+
+    def _asynchronous_gradients(self) -> None:
+        self._start_collectors()
+        while self._env_steps == 0:
+            self._take(*self._event())
+            for g in range(self.layout.groups):
+                self._go_on(g)
+
+    def _go_on(self, g: int) -> None:
+        """Give gradient worker ``g`` its next batch, if there is one."""
+        if self._computing[g]:
+            return
+        if self.replay:
+            self._fill_replay()
+        batch = self._next_batch(g) or self._first_batch(g)
+        if batch is not None:
+            self._computing[g] = True
+            self.crew.give(self._gradient_task(g, batch))
+
+    def _first_batch(self, g: int) -> Batch | None:
+        """The first batch of the next stage of group ``g``, if there is something to learn from."""
+        learned, self._learning[g] = self._learning[g], []
+        if learned:
+            self._normalize(learned)
+            if not self.layout.collection_asynchronous:
+                for played in learned:
+                    self._send_out(played.unit.worker)
+        if self.replay:
+            if self.steps < self.algorithm.start_steps or self.due < (self.algorithm.update_every or 1):
+                return None
+            self.due -= self.algorithm.update_every or 1
+            self._batches[g] = self._generate(self.storages[0])
+        else:
+            needed = 1 if self.layout.collection_asynchronous else self.layout.collectors
+            if len(self._ready[g]) < needed:
+                return None
+            taken = sorted((self._ready[g].popleft() for _ in range(needed)), key=lambda played: played.unit.worker)
+            self._store([taken], first=g)
+            self._learning[g] = taken
+            if self.layout.collection_asynchronous:
+                self._send_out(taken[0].unit.worker)
+            self.storages[g].before_gradients()
+            self._batches[g] = self._generate(self.storages[g])
+        return self._next_batch(g)
+
+    def _next_batch(self, g: int) -> Batch | None:
+        """The next batch of the stage that group ``g`` is at; None, and no stage, if there is none."""
+        stage = self._batches[g]
+        batch = None if stage is None else next(stage, None)
+        if batch is None:
+            self._batches[g] = None
+        return batch
+
+    def _fill_replay(self) -> None:
+        """Everything that came goes into the replay; its collectors go on unless the learner is far behind."""
+        needed = 1 if self.layout.collection_asynchronous else self.fleet.size
+        while sum(map(len, self._ready)) >= needed:
+            taken = sorted((ready.popleft() for ready in self._ready for _ in range(len(ready))), key=_worker)
+            groups = [[played] for played in taken] if self.layout.collection_asynchronous else [taken]
+            for group in groups:
+                self._store([group])
+                self._normalize(group)
+                self._resting += [played.unit.worker for played in group]
+        if self.steps < self.algorithm.start_steps:
+            self.due = 0
+        if self.due <= MOST_DUE * self.unit_steps:
+            resting, self._resting = self._resting, []
+            for worker in resting:
+                self._send_out(worker)
+
+    # Collectors
+
+    def _start_collectors(self) -> None:
+        if not self._started:
+            self._started = True
+            for worker in range(self.fleet.size):
+                self._send_out(worker)
+
+    def _send_out(self, worker: int) -> None:
+        self.fleet.give(worker, self.unit_steps, self.steps, self.updates, self.weights("acting"))
+
+    def _event(self) -> tuple[Task, Any]:
+        return self._inbox.popleft() if self._inbox else self.crew.next()
+
+    def _take(self, task: Task, value: Any) -> None:
+        """A unit waits until it is stored; a gradient is applied."""
+        if task.kind == "collect":
+            played = self.fleet.received(task, value)
+            self._ready[self.layout.group_of(played.unit.worker)].append(played)
+            return
+        g, version, batch = task.about
+        gradients, info = value
+        storage = self.storages[0 if self.replay else g]
+        self._infos.append(storage.after_gradients(batch, info))
+        self._asynchronies.append(self.updates - version)
+        self._apply(gradients)
+        self._computing[g] = False
+
+    def _store(self, taken: list[list[Played]], first: int = 0) -> None:
+        """Commit units, those of a group side by side; the groups of a replay too."""
+        groups = taken
+        if self.replay and not self.layout.collection_asynchronous:
+            groups = [[played for group in taken for played in group]]
+        steps = 0
+        for g, group in enumerate(groups, first):
+            storage = self.storages[0 if self.replay else g]
+            for sample in transitions([self._here(played.columns) for played in group]):
+                storage.insert_transition(sample)
+            for played in group:
+                self.fleet.commit(played)
+                self._note(played)
+            steps = steps + group[0].steps if self.replay else max(steps, group[0].steps)
+        self.steps += steps
+        self.due += steps
+
+    def _note(self, played: Played) -> None:
+        n, offset = self.fleet.num_envs, self._env_steps
+        first = played.unit.worker * n
+        self._lags.append(self.updates - played.unit.version)
+        self._env_steps += played.steps * n
+        self._episodes += [
+            (min(offset + number * n, self._env_steps), episode._replace(env=first + episode.env))
+            for number, episode in played.episodes
+        ]
+
+    def _here(self, columns: Any) -> Any:
+        """Columns where the learner's tensors are."""
+        if self.actor.device.type == "cpu":
+            return columns
+        return {
+            key: {**value, "rows": tree.to(value["rows"], self.actor.device)}
+            if "ends" in value
+            else tree.to(value, self.actor.device)
+            for key, value in columns.items()
+        }
+
+    def _normalize(self, taken: list[Played]) -> None:
+        if self.actor.normalizer is not None:
+            for played in taken:
+                self.actor.update_normalizer(self._here(played.columns)[OBS])
+            self.changed()
+
+    def settle(self) -> None:
+        """Finish what gradient workers are at, so that nothing is half learned; collectors go on."""
+        arrived: deque[tuple[Task, Any]] = deque()
+        while any(self._computing) or any(batches is not None for batches in self._batches):
+            task, value = self._event()
+            if task.kind == "collect":
+                arrived.append((task, value))
+                continue
+            self._take(task, value)
+            g = task.about[0]
+            batch = self._next_batch(g)
+            if batch is not None:
+                self._computing[g] = True
+                self.crew.give(self._gradient_task(g, batch))
+        self._inbox = arrived + self._inbox
+
+    def get_state(self) -> dict[str, Any]:
+        """What the next round depends on, beside actor, algorithm and the first storage."""
+        self.settle()
+        return {
+            "steps": self.steps,
+            "updates": self.updates,
+            "due": self.due,
+            "parameters": dict(self.parameters),
+            "fleet": self.fleet.get_state(),
+            "storages": [storage.get_state() for storage in self.storages[1:]],
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.steps, self.updates, self.due = state["steps"], state["updates"], state["due"]
+        self.parameters = dict(state["parameters"])
+        self.fleet.set_state(state["fleet"])
+        for storage, saved in zip(self.storages[1:], state["storages"], strict=True):
+            storage.set_state(saved)
+        self.changed()
+
+
+def _worker(played: Played) -> int:
+    return played.unit.worker
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values) if values else 0.0
