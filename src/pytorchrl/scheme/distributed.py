@@ -74,6 +74,19 @@ class Distributed:
         self._episodes: list[tuple[int, Episode]] = []
         self._env_steps = 0
 
+    def described(self, name: str) -> str:
+        """The workers, in words."""
+        layout = self.layout
+        collectors = f"{layout.size} collector{'s' if layout.size > 1 else ''}"
+        learners = f"{layout.groups} gradient worker{'s' if layout.groups > 1 else ''}"
+        if layout.collect_themselves:
+            who = f"{learners}, which collect for themselves"
+        elif layout.gradients_central:
+            who = f"{collectors}, and this process learns"
+        else:
+            who = f"{collectors} and {learners}"
+        return f"Scheme {name}: {who}, on engine {self.crew.pool.engine}."
+
     # What travels
 
     def changed(self) -> None:
@@ -200,10 +213,12 @@ class Distributed:
 
     def _asynchronous_gradients(self) -> None:
         self._start_collectors()
-        while self._env_steps == 0:
-            self._take(*self._event())
+        while True:
             for g in range(self.layout.groups):
                 self._go_on(g)
+            if self._env_steps:
+                return
+            self._take(*self._event())
 
     def _go_on(self, g: int) -> None:
         """Give gradient worker ``g`` its next batch, if there is one."""

@@ -78,13 +78,13 @@ def error_of(failure: Failure, worker: str) -> RLError:
     return error
 
 
-def main(descriptor: int, parent: int, main_thread: bool) -> None:
+def main(descriptor: int, parent: int) -> None:
     """A worker process: serve the driver until it closes the connection, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from pytorchrl.agent.env.worker import leave_with
     from pytorchrl.scheme import wire
 
-    leave_with(parent, main_thread)
+    leave_with(parent, main_thread=True)
     host = None
     with socket.socket(fileno=descriptor) as connection:
         try:
@@ -101,5 +101,8 @@ def main(descriptor: int, parent: int, main_thread: bool) -> None:
                 wire.send(connection, wire.Parcel(reply))
         except (EOFError, ConnectionError):
             pass
+        except BaseException:  # told here: whoever forked this process leaves without a word
+            traceback.print_exc()
+            raise
     if host is not None:
         host.close()

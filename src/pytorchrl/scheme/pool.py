@@ -62,6 +62,7 @@ class Pool(Protocol):
     worker lives on.
     """
 
+    engine: str
     size: int
 
     def submit(self, i: int, method: str, *arguments: Any, shared: Shared | None = None, deadline: float) -> None:
@@ -94,6 +95,8 @@ class Pool(Protocol):
 
 class LocalPool:
     """Workers in this process, one call after the other: for tests, and to look at a scheme with a debugger."""
+
+    engine = "local"
 
     def __init__(self, make: Callable[[], Any], places: Sequence[Place]) -> None:
         self.size = len(places)
@@ -147,6 +150,8 @@ class RayPool:
         places: one per worker.
         address: of the cluster to join; None starts one on this machine, with just these workers' resources.
     """
+
+    engine = "ray"
 
     def __init__(self, make: Callable[[], Any], places: Sequence[Place], address: str | None = None) -> None:
         try:

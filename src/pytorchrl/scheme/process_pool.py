@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,31 +19,32 @@ import cloudpickle  # type: ignore[import-untyped]
 from pytorchrl.errors import ConfigError
 from pytorchrl.scheme import wire
 from pytorchrl.scheme.host import Failure, error_of
+from pytorchrl.scheme.nursery import Nursery
 from pytorchrl.scheme.packing import pack, unpack
 from pytorchrl.scheme.pool import CLOSING, START, Lost, Place, Reply, Shared
-
-# Not multiprocessing: it would import the user's main script again in every worker.
-PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
-    "from pytorchrl.scheme.host import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'True')"
-)
 
 
 @dataclass(eq=False)
 class Worker:
     """A process and the connection to it."""
 
-    process: subprocess.Popen[bytes]
+    pid: int
+    nursery: Nursery
     connection: socket.socket
     replied: bool = False
     deadline: float | None = field(default=None)  # None while it has nothing to do
 
-    def kill(self) -> None:
-        """End the process and whatever it started itself."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+    def end(self, patience: float = 0.0) -> int | None:
+        """Hang up, wait so long for the process to leave, kill it and whatever it started; its exit status."""
         self.connection.close()
+        with suppress(OSError):  # if the nursery is gone, so are its workers
+            status = self.nursery.bury(self.pid, patience) if patience else None
+            if status is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(self.pid, signal.SIGKILL)
+                status = self.nursery.bury(self.pid, CLOSING)
+            return status
+        return None
 
 
 class ProcessPool:
@@ -56,6 +54,8 @@ class ProcessPool:
         make: makes a worker.
         places: one per worker.
     """
+
+    engine = "process"
 
     def __init__(self, make: Callable[[], Any], places: Sequence[Place]) -> None:
         if sys.platform == "win32":
@@ -71,7 +71,8 @@ class ProcessPool:
         self._workers: dict[int, Worker] = {}
         self._lost: dict[int, str] = {}
         self._count = 0
-        self._finalizer = weakref.finalize(self, _kill_all, self._workers)
+        self._nursery = Nursery.enter()
+        self._finalizer = weakref.finalize(self, _end_all, self._workers, self._nursery)
 
     def submit(self, i: int, method: str, *arguments: Any, shared: Shared | None = None, deadline: float) -> None:
         if i not in self._workers:
@@ -112,7 +113,7 @@ class ProcessPool:
             return Lost(i, self._lost.pop(i))
         worker.deadline, worker.replied = None, True
         if isinstance(value, Failure):
-            raise error_of(value, f"{self._places[i].name} (pid {worker.process.pid})")
+            raise error_of(value, f"{self._places[i].name} (pid {worker.pid})")
         return Reply(i, unpack(value))
 
     def put(self, value: Any) -> Shared:
@@ -127,50 +128,34 @@ class ProcessPool:
 
     def _start(self, i: int) -> None:
         ours, theirs = socket.socketpair()
-        main_thread = threading.current_thread() is threading.main_thread()
-        words = [json.dumps(sys.path), str(theirs.fileno()), str(os.getpid()), str(main_thread)]
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *words],
-            stdin=subprocess.DEVNULL,
-            env={"OMP_NUM_THREADS": "1", **os.environ},
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,  # signals of the terminal are the driver's business
-        )
-        theirs.close()
         ours.settimeout(START)
-        self._workers[i] = Worker(process, ours)
+        with theirs:
+            pid = self._nursery.start(theirs)
+        self._workers[i] = Worker(pid, self._nursery, ours)
         with suppress(OSError):  # if it is gone already, the first call finds out
             wire.send(ours, wire.Parcel((self._make, self._places[i].compress, 1)))
 
     def _end(self, i: int, reason: str) -> None:
         """Worker ``i`` is no more; why, is told by ``wait_any``."""
         worker = self._workers.pop(i)
-        if reason == "died":
-            with suppress(subprocess.TimeoutExpired):
-                worker.process.wait(1.0)
-            code = worker.process.poll()
-            if code is not None:
-                reason = f"died ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
-        worker.kill()
-        self._lost[i] = f"pid {worker.process.pid} {reason}"
+        status = worker.end(1.0 if reason == "died" else 0.0)
+        if reason == "died" and status is not None:
+            reason = f"died ({signal.Signals(-status).name if status < 0 else f'exit code {status}'})"
+        self._lost[i] = f"pid {worker.pid} {reason}"
 
     def close(self) -> None:
-        """Close every connection, which ends idle workers, and kill those that have not left in time."""
-        end = time.monotonic() + CLOSING
+        """Let idle workers close what they opened, and kill the others."""
         for worker in self._workers.values():
             if worker.deadline is None:
-                worker.connection.close()
-        for worker in self._workers.values():
-            if worker.deadline is None:
-                with suppress(subprocess.TimeoutExpired):
-                    worker.process.wait(max(end - time.monotonic(), 0.0))
+                worker.end(CLOSING)
         self._finalizer()
 
     def pid(self, i: int) -> int | None:
-        return self._workers[i].process.pid if i in self._workers else None
+        return self._workers[i].pid if i in self._workers else None
 
 
-def _kill_all(workers: dict[int, Worker]) -> None:
+def _end_all(workers: dict[int, Worker], nursery: Nursery) -> None:
     for worker in workers.values():
-        worker.kill()
+        worker.end()
     workers.clear()
+    nursery.leave()

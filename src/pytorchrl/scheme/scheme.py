@@ -27,6 +27,17 @@ from pytorchrl.seeding import derived_seed, seeded
 from pytorchrl.tree import Tree
 
 Communication = Literal["synchronous", "asynchronous"]
+# What a scheme is put together from: never chosen in the section of a configuration that bears its name.
+GIVEN = (
+    "algo_factory",
+    "actor_factory",
+    "storage_factory",
+    "train_envs_factory",
+    "test_envs_factory",
+    "local_device",
+    "seed",
+    "normalize_rewards",
+)
 
 
 class Scheme:
@@ -171,6 +182,11 @@ class Scheme:
         episodes = [(number * N, episode) for number, episode in ended]
         means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
         return Round(num_steps * N, len(losses), means, episodes)
+
+    @property
+    def round_steps(self) -> int:
+        """Environment steps between two stages of updates."""
+        return (self.algorithm.update_every or self.storage.max_size) * self.envs.num_envs
 
     def learn(self) -> list[dict[str, Tensor]]:
         """One update per batch that the storage yields; their infos."""

@@ -24,6 +24,12 @@ from pytorchrl.scheme.transitions import Recorder
 from pytorchrl.seeding import derived_seed, seeded
 
 
+def warm_up() -> None:
+    """Have everything imported that workers need: PyTorch's first optimizer takes a second."""
+    torch.set_num_threads(1)
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)], fused=True)
+
+
 @dataclass
 class Plan:
     """What every worker is made from.
