@@ -121,9 +121,9 @@ class Learner:
         if add_scheme_metrics:
             metrics[f"{SCHEME}/NumberSamples"] = self.steps
             metrics[f"{SCHEME}/NumberUpdates"] = self.updates
-            metrics[f"{SCHEME}/PolicyLag"] = 0.0 if self.last_round is None else self.last_round.policy_lag
-            asynchrony = 0.0 if self.last_round is None else self.last_round.gradient_asynchrony
-            metrics[f"{SCHEME}/GradientAsynchrony"] = asynchrony
+            if self.last_round is not None:
+                metrics[f"{SCHEME}/PolicyLag"] = self.last_round.policy_lag
+                metrics[f"{SCHEME}/GradientAsynchrony"] = self.last_round.gradient_asynchrony
         if add_time_metrics:
             elapsed = time.monotonic() - self._started
             metrics[f"{TIME}/Elapsed"] = elapsed

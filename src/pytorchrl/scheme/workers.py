@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,8 +68,8 @@ class Logical:
 
     collector: Collector
     acting: Any
+    recorder: Recorder
     sequence: int = -1
-    recorder: Recorder = field(default_factory=Recorder)
 
 
 class Worker:
@@ -143,6 +143,12 @@ class Worker:
             np.random.seed(seed % 2**32)
             torch.manual_seed(seed)
 
+    def enroll(self, envs: VecEnv, actor: Actor, algorithm: Algorithm, seeds: list[int] | None) -> Logical:
+        """A new collector, at the start of episodes."""
+        scale = RewardScale(algorithm.gamma) if self.plan.normalize_rewards else None
+        acting, recorder = actor.get_state(), Recorder()
+        return Logical(Collector(envs, actor, algorithm, recorder, seeds, scale), acting, recorder)
+
     def collect(self, unit: Mapping[str, Any], *, shared: Mapping[str, Any]) -> dict[str, Any]:
         """Play one unit.
 
@@ -152,18 +158,16 @@ class Worker:
         w, sequence = unit["worker"], unit["sequence"]
         envs = self.envs_of(w)
         actor, algorithm = self.load(shared)
-        logical = self.logical.get(w)
-        if logical is None:
-            scale = RewardScale(algorithm.gamma) if self.plan.normalize_rewards else None
-            fresh: dict[str, Any] = actor.get_state()
-            recorder = Recorder()
-            collector = Collector(envs, actor, algorithm, recorder, None, scale)
-            logical = self.logical[w] = Logical(collector, fresh, recorder=recorder)
-        collector = logical.collector
+        seeds = None
         if unit["start"] is not None:
             first = w * envs.num_envs
             seeds = [derived_seed(self.plan.seed, *unit["start"], first + i) for i in range(envs.num_envs)]
-            collector.restart(seeds)
+        logical = self.logical.get(w)
+        if logical is None:
+            logical = self.logical[w] = self.enroll(envs, actor, algorithm, seeds)
+        elif seeds is not None:
+            logical.collector.restart(seeds)
+        collector = logical.collector
         if unit["state"] is not None:
             state = unit["state"]
             if unit["start"] is None:
