@@ -10,6 +10,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -94,6 +95,7 @@ def presets_of(algorithm: str) -> dict[str, Node]:
     return {name: node.value["config"] for name, node in presets.items()}
 
 
+@cache
 def scheme_preset(name: str) -> Node:
     """What the scheme of that name is made of."""
     file = resources.files("pytorchrl") / "scheme" / "presets.yaml"
