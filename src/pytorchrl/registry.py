@@ -48,6 +48,7 @@ SCHEMES = {
     "dppo": "workers collect for themselves; their gradients are averaged (arXiv 1707.02286)",
     "impala": "collectors never wait; V-trace corrects for weights that lag behind (arXiv 1802.01561)",
     "apex": "collectors, an epsilon each, fill a prioritized replay beside the learner (arXiv 1803.00933)",
+    "r2d2": "Ape-X with memory: sequences, burnt in (Kapturowski et al., ICLR 2019)",
     "rapid": "collectors never wait; the gradients of several learners are averaged (arXiv 1912.06680)",
 }
 

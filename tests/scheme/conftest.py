@@ -91,6 +91,15 @@ def warm() -> Iterator[None]:
     nursery.leave()
 
 
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """One local Ray cluster for all tests; without a dashboard, with resources that are made up."""
+    ray = pytest.importorskip("ray")
+    ray.init(address="local", include_dashboard=False, num_cpus=8, log_to_driver=False, object_store_memory=2**28)
+    yield
+    ray.shutdown()
+
+
 @pytest.fixture
 def script() -> Script:
     return SCRIPT

@@ -126,6 +126,22 @@ def test_processes_give_what_one_process_gives(algorithm: str, layout: str, warm
     assert same(run(make(algorithm, "process", **options), 3), run(make(algorithm, **LAYOUTS[layout]), 3))
 
 
+@pytest.mark.ray
+def test_ray_gives_what_one_process_gives(cluster: None) -> None:
+    assert same(run(make("PPO", "ray", **LAYOUTS["learners"]), 3), run(make("PPO", **LAYOUTS["learners"]), 3))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "layout"), [("PPO", "both"), ("DDQN", "collectors"), ("DDPG", "learners")])
+def test_lost_actors_change_nothing(algorithm: str, layout: str, cluster: None) -> None:
+    scheme = make(algorithm, "ray", **LAYOUTS[layout])
+    killed = kill_at_random(scheme, 5, seed=1)
+    found = run(scheme, 8)
+    assert killed() >= 3
+    assert same(found, run(make(algorithm, **LAYOUTS[layout]), 8))
+
+
 def kill_at_random(scheme: Scheme, kills: int, seed: int) -> Callable[[], int]:
     """Kill a worker that has just been given something, every now and then; what counts the kills."""
     crew = scheme.distributed.crew  # type: ignore[union-attr]

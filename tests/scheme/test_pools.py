@@ -16,7 +16,7 @@ import torch
 from pytorchrl import ConfigError, EnvError, RLError
 from pytorchrl.scheme.pool import Lost, Place, Pool, Reply, make_pool
 
-ENGINES = ["local", "process", pytest.param("ray", marks=pytest.mark.ray)]
+ENGINES = ["local", "process", pytest.param("ray", marks=(pytest.mark.ray, pytest.mark.slow))]
 
 
 class Toy:
@@ -58,6 +58,8 @@ class Unmakeable:
 
 @pytest.fixture(params=ENGINES)
 def pool(request: pytest.FixtureRequest, warm: None) -> Iterator[Pool]:
+    if request.param == "ray":
+        request.getfixturevalue("cluster")
     made = make_pool(request.param, Toy, [Place("worker 0"), Place("worker 1", compress=True)])
     yield made
     made.close()
@@ -65,6 +67,8 @@ def pool(request: pytest.FixtureRequest, warm: None) -> Iterator[Pool]:
 
 @pytest.fixture(params=ENGINES[1:])
 def mortal_pool(request: pytest.FixtureRequest, warm: None) -> Iterator[Pool]:
+    if request.param == "ray":
+        request.getfixturevalue("cluster")
     made = make_pool(request.param, Toy, [Place("worker 0"), Place("worker 1")])
     yield made
     made.close()
@@ -143,8 +147,7 @@ def test_what_a_constructor_raises_is_told_at_the_first_call(pool: Pool) -> None
         with pytest.raises(EnvError, match="cannot be made"):
             reply(broken)
     finally:
-        if pool.engine != "ray":  # it did not start this cluster
-            broken.close()
+        broken.close()
 
 
 def test_a_restarted_worker_is_a_new_one(pool: Pool) -> None:
@@ -186,7 +189,9 @@ def test_a_stopped_worker_is_lost_at_its_deadline_and_its_process_killed(mortal_
     assert isinstance(found, Lost)
     assert "deadline" in found.reason
     assert 0.4 < time.monotonic() - start < 5
-    assert not alive(pid)
+    while alive(pid):
+        assert time.monotonic() - start < 10
+        time.sleep(0.05)
 
 
 def test_nothing_stays(warm: None) -> None:
@@ -218,7 +223,7 @@ def test_what_cannot_be_sent_is_refused() -> None:
 
 
 @pytest.mark.ray
-def test_ray_says_what_a_cluster_lacks() -> None:
+def test_ray_says_what_a_cluster_lacks(cluster: None) -> None:
     """An actor that asks for more than there is would wait for ever."""
     with pytest.raises(ConfigError, match="need 2 GPU, and the Ray cluster has"):
         make_pool("ray", Toy, [Place("worker 0", {"num_gpus": 1}), Place("worker 1", {"num_gpus": 1})])

@@ -22,6 +22,7 @@ PAPERS: dict[str, tuple[str, tuple[int, str], tuple[int, str], str]] = {
     "dppo": ("PPO", (1, SYNC), (2, SYNC), "GAEBuffer"),
     "impala": ("A2C", (2, ASYNC), (1, SYNC), "VTraceBuffer"),
     "apex": ("DDQN", (2, ASYNC), (1, ASYNC), "PERBuffer"),
+    "r2d2": ("DDQN", (2, ASYNC), (1, ASYNC), "PERBuffer"),
     "rapid": ("PPO", (2, ASYNC), (2, SYNC), "GAEBuffer"),
 }
 
@@ -69,7 +70,7 @@ def test_a_run_from_start_to_end(name: str, tmp_path: Path) -> None:
     algorithm = PAPERS[name][0]
     overrides = {"scheme.name": name, "scheme.engine": "local", **sizes[algorithm]}
     if algorithm == "DDQN":
-        overrides |= {"algorithm.start_steps": 32, "storage.size": 500}
+        overrides |= {"algorithm.start_steps": 32, "storage.size": 500, "algorithm.mini_batch_size": 40}
     run = pytorchrl.train(algorithm, "CartPole-v1", steps=400, seed=2, overrides=overrides, run=tmp_path / "run")
     with (run.path / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -154,6 +155,9 @@ class RayPool:
     engine = "ray"
 
     def __init__(self, make: Callable[[], Any], places: Sequence[Place], address: str | None = None) -> None:
+        if address is None and "ray" not in sys.modules:
+            # Without a token, whoever reaches one of Ray's ports may run what he likes. It is read at the import.
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError:
@@ -168,6 +172,8 @@ class RayPool:
             self._join(address)
         self._actors: dict[int, Any] = {}
         self._pids: dict[int, int] = {}
+        self._near: dict[int, bool] = {}  # whether its process is on this machine
+        self._node = ray.get_runtime_context().get_node_id()
         self._running: dict[Any, int] = {}
         self._deadlines: dict[int, float] = {}
         self._lost: deque[Lost] = deque()
@@ -182,9 +188,6 @@ class RayPool:
         if address is not None:
             self._ray.init(address=address, **options)
             return
-        # Without a token, whoever reaches one of Ray's ports may run what he likes.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         needed = {name: sum(need.get(name, 0.0) for need in self._needs) for name in ("CPU", "GPU")}
         self._ray.init(
             address="local",
@@ -225,7 +228,8 @@ class RayPool:
         if ready:
             i = self._running.pop(ready[0])
             try:
-                self._pids[i], reply = self._ray.get(ready[0], timeout=START)
+                self._pids[i], node, reply = self._ray.get(ready[0], timeout=START)
+                self._near[i] = node == self._node
             except self._ray.exceptions.RayError as error:
                 self._end(i)
                 return Lost(i, f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
@@ -261,7 +265,7 @@ class RayPool:
         if actor is not None:
             self._ray.kill(actor)
         pid = self._pids.pop(i, None)
-        if pid is not None and self._started:  # on this machine: a stopped process would outlive ray.kill
+        if pid is not None and self._near[i]:  # a stopped process would outlive ray.kill
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -290,11 +294,15 @@ class _RayHost:
         torch.set_num_threads(1)
         self._host = Host(lambda: cloudpickle.loads(make)(), compress)
 
-    def call(self, method: str, arguments: Any, number: int, shared: Any) -> tuple[int, Any]:
-        def fetched() -> Any:
-            return importlib.import_module("ray").get(shared[0], timeout=START)
+    def call(self, method: str, arguments: Any, number: int, shared: Any) -> tuple[int, str, Any]:
+        """(process, node, reply)."""
+        ray = importlib.import_module("ray")
 
-        return os.getpid(), self._host.call(method, arguments, number, None if shared is None else fetched)
+        def fetched() -> Any:
+            return ray.get(shared[0], timeout=START)
+
+        node = ray.get_runtime_context().get_node_id()
+        return os.getpid(), node, self._host.call(method, arguments, number, None if shared is None else fetched)
 
 
 def make_pool(engine: str, make: Callable[[], Any], places: Sequence[Place], address: str | None = None) -> Pool:
