@@ -46,6 +46,7 @@ SCHEMES = {
     "single": "one process collects and learns",
     "a3c": "workers collect for themselves; each gradient is applied as it comes (arXiv 1602.01783)",
     "dppo": "workers collect for themselves; their gradients are averaged (arXiv 1707.02286)",
+    "ddppo": "workers average among themselves, without waiting for stragglers (arXiv 1911.00357)",
     "impala": "collectors never wait; V-trace corrects for weights that lag behind (arXiv 1802.01561)",
     "apex": "collectors, an epsilon each, fill a prioritized replay beside the learner (arXiv 1803.00933)",
     "r2d2": "Ape-X with memory: sequences, burnt in (Kapturowski et al., ICLR 2019)",

@@ -20,6 +20,7 @@ PAPERS: dict[str, tuple[str, tuple[int, str], tuple[int, str], str]] = {
     "single": ("PPO", (1, SYNC), (1, SYNC), "GAEBuffer"),
     "a3c": ("A2C", (1, SYNC), (2, ASYNC), "VanillaOnPolicyBuffer"),
     "dppo": ("PPO", (1, SYNC), (2, SYNC), "GAEBuffer"),
+    "ddppo": ("PPO", (1, SYNC), (2, SYNC), "GAEBuffer"),
     "impala": ("A2C", (2, ASYNC), (1, SYNC), "VTraceBuffer"),
     "apex": ("DDQN", (2, ASYNC), (1, ASYNC), "PERBuffer"),
     "r2d2": ("DDQN", (2, ASYNC), (1, ASYNC), "PERBuffer"),
@@ -64,13 +65,17 @@ def test_what_a_user_says_counts_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PAPERS if name != "single"])
-def test_a_run_from_start_to_end(name: str, tmp_path: Path) -> None:
+def test_a_run_from_start_to_end(name: str, tmp_path: Path, warm: None) -> None:
     """Train, save, resume: the same parts as on one process."""
     sizes: dict[str, Any] = {"PPO": {"storage.size": 16, "env.num_envs": 2}, "A2C": {"storage.size": 8}, "DDQN": {}}
     algorithm = PAPERS[name][0]
-    overrides = {"scheme.name": name, "scheme.engine": "local", **sizes[algorithm]}
+    engine = "process" if name == "ddppo" else "local"
+    overrides = {"scheme.name": name, "scheme.engine": engine, **sizes[algorithm]}
+    if name == "r2d2":
+        overrides |= {"actor.recurrent_net_kwargs": {"hidden_size": 8}}
     if algorithm == "DDQN":
         overrides |= {"algorithm.start_steps": 32, "storage.size": 500, "algorithm.mini_batch_size": 40}
+        overrides |= {"actor.common_feature_extractor_kwargs": {"hidden_sizes": [8]}}
     run = pytorchrl.train(algorithm, "CartPole-v1", steps=400, seed=2, overrides=overrides, run=tmp_path / "run")
     with (run.path / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -19,12 +19,11 @@ from pytorchrl.scheme.fleet import Fleet, Played
 from pytorchrl.scheme.gradients import average, rows_of
 from pytorchrl.scheme.layout import Layout
 from pytorchrl.scheme.pool import Shared
+from pytorchrl.scheme.preemption import Preemption
 from pytorchrl.scheme.round import Round, means_of
 from pytorchrl.scheme.transitions import transitions
 
 Batch = dict[str, Any]
-# Collectors rest while so many units' worth of updates are due.
-MOST_DUE = 4
 
 
 class Distributed:
@@ -39,7 +38,8 @@ class Distributed:
         fleet: those of them that collect.
         actor: the driver's own.
         algorithm: likewise; the only one that takes steps.
-        storages: one per gradient worker, or a single replay.
+        storages: one per gradient worker, or a single replay; with preemption, one per collector.
+        preemption: when a round is closed without its stragglers; None: never.
     """
 
     def __init__(
@@ -50,7 +50,9 @@ class Distributed:
         actor: Actor,
         algorithm: Algorithm,
         storages: Sequence[Storage],
+        preemption: Preemption | None = None,
     ) -> None:
+        self.preemption = preemption
         self.layout, self.crew, self.fleet = layout, crew, fleet
         self.actor, self.algorithm, self.storages = actor, algorithm, storages
         self.replay = algorithm.update_every is not None
@@ -63,10 +65,6 @@ class Distributed:
         self._weights: dict[str, tuple[int, Shared]] = {}
         self._inbox: deque[tuple[Task, Any]] = deque()
         self._ready: list[deque[Played]] = [deque() for _ in range(layout.groups)]
-        self._batches: list[Iterator[Batch] | None] = [None] * layout.groups
-        self._learning: list[list[Played]] = [[] for _ in range(layout.groups)]
-        self._computing = [False] * layout.groups
-        self._resting: list[int] = []
         self._started = False
         self._infos: list[Mapping[str, Tensor]] = []
         self._lags: list[int] = []
@@ -116,10 +114,7 @@ class Distributed:
 
     def step(self) -> Round:
         """One round: all collectors' units if they are synchronous, else the first that comes."""
-        if self.layout.gradients_asynchronous:
-            self._asynchronous_gradients()
-        else:
-            self._synchronous_gradients()
+        self._advance()
         episodes, self._episodes = self._episodes, []
         lags, self._lags = self._lags, []
         asynchronies, self._asynchronies = self._asynchronies, []
@@ -127,13 +122,16 @@ class Distributed:
         env_steps, self._env_steps = self._env_steps, 0
         return Round(env_steps, len(infos), means_of(infos), episodes, _mean(lags), _mean(asynchronies))
 
-    def _synchronous_gradients(self) -> None:
+    def _advance(self) -> None:
+        """Collect, then learn."""
         layout = self.layout
         if layout.collection_asynchronous:
             self._start_collectors()
             while not all(self._ready):
                 self._take(*self._event())
             taken = [[ready.popleft()] for ready in self._ready]
+        elif self.preemption is not None:
+            taken = self.preemption.round(self._send_out, self._committed)
         else:
             for worker in range(self.fleet.size):
                 self._send_out(worker)
@@ -161,10 +159,9 @@ class Distributed:
 
     def _learn(self) -> list[Mapping[str, Tensor]]:
         """One stage of updates, here or by the gradient workers, step by step together; an info for each."""
-        if not self.replay:
-            for storage in self.storages:
-                storage.before_gradients()
-        sources = [self.storages[0 if self.replay else g] for g in range(self.layout.groups)]
+        sources = [self.storages[0]] * self.layout.groups if self.replay else list(self.storages)
+        for storage in () if self.replay else sources:
+            storage.before_gradients()
         batches = [self._generate(source) for source in sources]
         infos: list[Mapping[str, Tensor]] = []
         while found := [(g, batch) for g, rest in enumerate(batches) if (batch := next(rest, None)) is not None]:
@@ -186,7 +183,7 @@ class Distributed:
         """(gradients, info) of every group's batch."""
         self.current_batch = batches[0][1]
         if self.layout.gradients_central:
-            return [self.algorithm.compute_gradients(batch, grads_to_cpu=False) for _, batch in batches]
+            return [self.algorithm.compute_gradients(batch, grads_to_cpu=len(batches) > 1) for _, batch in batches]
         tasks = [self._gradient_task(g, batch) for g, batch in batches]
         for task in tasks:
             self.crew.give(task)
@@ -202,85 +199,13 @@ class Distributed:
     def _gradient_task(self, g: int, batch: Batch) -> Task:
         told = {"batch": batch, "update": self.updates, "worker": g}
         about = (g, self.updates, batch)
-        return Task(self.layout.gradient_worker(g), "gradients", lambda *_: (told,), self.weights("learning"), about)
+        worker = self.layout.gradient_worker(g % self.layout.groups)
+        return Task(worker, "gradients", lambda *_: (told,), self.weights("learning"), about)
 
     def _apply(self, gradients: Sequence[Tensor | None]) -> None:
         self.algorithm.apply_gradients(gradients)
         self.updates += 1
         self.changed()
-
-    # Each gradient applied as it comes
-
-    def _asynchronous_gradients(self) -> None:
-        self._start_collectors()
-        while True:
-            for g in range(self.layout.groups):
-                self._go_on(g)
-            if self._env_steps:
-                return
-            self._take(*self._event())
-
-    def _go_on(self, g: int) -> None:
-        """Give gradient worker ``g`` its next batch, if there is one."""
-        if self._computing[g]:
-            return
-        if self.replay:
-            self._fill_replay()
-        batch = self._next_batch(g) or self._first_batch(g)
-        if batch is not None:
-            self._computing[g] = True
-            self.crew.give(self._gradient_task(g, batch))
-
-    def _first_batch(self, g: int) -> Batch | None:
-        """The first batch of the next stage of group ``g``, if there is something to learn from."""
-        learned, self._learning[g] = self._learning[g], []
-        if learned:
-            self._normalize(learned)
-            if not self.layout.collection_asynchronous:
-                for played in learned:
-                    self._send_out(played.unit.worker)
-        if self.replay:
-            if self.steps < self.algorithm.start_steps or self.due < (self.algorithm.update_every or 1):
-                return None
-            self.due -= self.algorithm.update_every or 1
-            self._batches[g] = self._generate(self.storages[0])
-        else:
-            needed = 1 if self.layout.collection_asynchronous else self.layout.collectors
-            if len(self._ready[g]) < needed:
-                return None
-            taken = sorted((self._ready[g].popleft() for _ in range(needed)), key=lambda played: played.unit.worker)
-            self._store([taken], first=g)
-            self._learning[g] = taken
-            if self.layout.collection_asynchronous:
-                self._send_out(taken[0].unit.worker)
-            self.storages[g].before_gradients()
-            self._batches[g] = self._generate(self.storages[g])
-        return self._next_batch(g)
-
-    def _next_batch(self, g: int) -> Batch | None:
-        """The next batch of the stage that group ``g`` is at; None, and no stage, if there is none."""
-        stage = self._batches[g]
-        batch = None if stage is None else next(stage, None)
-        if batch is None:
-            self._batches[g] = None
-        return batch
-
-    def _fill_replay(self) -> None:
-        """Everything that came goes into the replay; its collectors go on unless the learner is far behind."""
-        needed = 1 if self.layout.collection_asynchronous else self.fleet.size
-        while sum(map(len, self._ready)) >= needed:
-            taken = sorted((ready.popleft() for ready in self._ready for _ in range(len(ready))), key=_worker)
-            groups = [[played] for played in taken] if self.layout.collection_asynchronous else [taken]
-            for group in groups:
-                self._store([group])
-                self._normalize(group)
-                self._resting += [played.unit.worker for played in group]
-        if self.steps < self.algorithm.start_steps:
-            self.due = 0
-        if self.due <= MOST_DUE * self.unit_steps:
-            resting, self._resting = self._resting, []
-            for worker in resting:
-                self._send_out(worker)
 
     # Collectors
 
@@ -290,25 +215,22 @@ class Distributed:
             for worker in range(self.fleet.size):
                 self._send_out(worker)
 
-    def _send_out(self, worker: int) -> None:
-        self.fleet.give(worker, self.unit_steps, self.steps, self.updates, self.weights("acting"))
+    def _send_out(self, worker: int, steps: int | None = None) -> None:
+        self.fleet.give(worker, steps or self.unit_steps, self.steps, self.updates, self.weights("acting"))
+
+    def _committed(self) -> Played:
+        """The next part of a rollout."""
+        played = self.fleet.received(*self._event())
+        self.fleet.commit(played)
+        return played
 
     def _event(self) -> tuple[Task, Any]:
         return self._inbox.popleft() if self._inbox else self.crew.next()
 
     def _take(self, task: Task, value: Any) -> None:
-        """A unit waits until it is stored; a gradient is applied."""
-        if task.kind == "collect":
-            played = self.fleet.received(task, value)
-            self._ready[self.layout.group_of(played.unit.worker)].append(played)
-            return
-        g, version, batch = task.about
-        gradients, info = value
-        storage = self.storages[0 if self.replay else g]
-        self._infos.append(storage.after_gradients(batch, info))
-        self._asynchronies.append(self.updates - version)
-        self._apply(gradients)
-        self._computing[g] = False
+        """What came waits until it is stored."""
+        played = self.fleet.received(task, value)
+        self._ready[self.layout.group_of(played.unit.worker)].append(played)
 
     def _store(self, taken: list[list[Played]], first: int = 0) -> None:
         """Commit units, those of a group side by side; the groups of a replay too."""
@@ -318,10 +240,13 @@ class Distributed:
         steps = 0
         for g, group in enumerate(groups, first):
             storage = self.storages[0 if self.replay else g]
-            for sample in transitions([self._here(played.columns) for played in group]):
-                storage.insert_transition(sample)
+            # Collectors of a group lie side by side; parts of a rollout follow each other.
+            for part in [[played] for played in group] if self.preemption else [group]:
+                for sample in transitions([self._here(played.columns) for played in part]):
+                    storage.insert_transition(sample)
             for played in group:
-                self.fleet.commit(played)
+                if self.preemption is None:
+                    self.fleet.commit(played)
                 self._note(played)
             steps = steps + group[0].steps if self.replay else max(steps, group[0].steps)
         self.steps += steps
@@ -356,19 +281,6 @@ class Distributed:
 
     def settle(self) -> None:
         """Finish what gradient workers are at, so that nothing is half learned; collectors go on."""
-        arrived: deque[tuple[Task, Any]] = deque()
-        while any(self._computing) or any(batches is not None for batches in self._batches):
-            task, value = self._event()
-            if task.kind == "collect":
-                arrived.append((task, value))
-                continue
-            self._take(task, value)
-            g = task.about[0]
-            batch = self._next_batch(g)
-            if batch is not None:
-                self._computing[g] = True
-                self.crew.give(self._gradient_task(g, batch))
-        self._inbox = arrived + self._inbox
 
     def get_state(self) -> dict[str, Any]:
         """What the next round depends on, beside actor, algorithm and the first storage."""
@@ -389,10 +301,6 @@ class Distributed:
         for storage, saved in zip(self.storages[1:], state["storages"], strict=True):
             storage.set_state(saved)
         self.changed()
-
-
-def _worker(played: Played) -> int:
-    return played.unit.worker
 
 
 def _mean(values: list[int]) -> float:

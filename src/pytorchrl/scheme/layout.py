@@ -14,6 +14,8 @@ class Layout:
         groups: one per gradient worker.
         collection_asynchronous: whether the first unit that comes is learned from, while the others are played.
         gradients_asynchronous: whether each gradient is applied as it comes.
+        preemptive: whether rounds are closed without stragglers.
+        decentralized: whether gradient workers average among themselves.
         col_steps: vector steps of a unit; None: a rollout, or what an off-policy algorithm updates after.
     """
 
@@ -22,12 +24,14 @@ class Layout:
     collection_asynchronous: bool
     gradients_asynchronous: bool
     col_steps: int | None = None
+    preemptive: bool = False
+    decentralized: bool = False
 
     @property
     def is_single(self) -> bool:
         """One process does it all."""
         alone = self.collectors == self.groups == 1
-        return alone and not self.collection_asynchronous and not self.gradients_asynchronous
+        return alone and not (self.collection_asynchronous or self.gradients_asynchronous or self.decentralized)
 
     @property
     def size(self) -> int:
@@ -58,6 +62,6 @@ class Layout:
 
     def columns(self, replay: bool) -> int:
         """Collectors whose transitions lie side by side in a storage."""
-        if self.collection_asynchronous:
+        if self.collection_asynchronous or self.preemptive:
             return 1
         return self.size if replay else self.collectors

@@ -14,14 +14,17 @@ from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
 from pytorchrl.keys import SYNC
 from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pytorchrl.scheme.asynchronous import Asynchronous
 from pytorchrl.scheme.collection import Collector, play
+from pytorchrl.scheme.decentralized import Decentralized
 from pytorchrl.scheme.distributed import Distributed
 from pytorchrl.scheme.fleet import Fleet
 from pytorchrl.scheme.layout import Layout
+from pytorchrl.scheme.preemption import Preemption
 from pytorchrl.scheme.remote_envs import RemoteEnvs
 from pytorchrl.scheme.reward_scale import RewardScale
 from pytorchrl.scheme.round import Round as Round
-from pytorchrl.scheme.setup import Workplace, check_storage, make_crew
+from pytorchrl.scheme.setup import Workplace, check_layout, check_storage, make_crew
 from pytorchrl.scheme.workers import Plan
 from pytorchrl.seeding import derived_seed, seeded
 from pytorchrl.tree import Tree
@@ -55,10 +58,13 @@ class Scheme:
         num_col_workers: collectors that serve each gradient worker.
         col_workers_communication: synchronous: all of them play a round; asynchronous: the first unit is learned from.
         col_workers_resources: what each needs on a Ray cluster, such as {num_cpus: 1, num_gpus: 0}.
+        col_preemption_thresholds: the fraction_workers that must be through, and the fraction_samples that each of the
+            others must have, for a round to be closed; 1 waits for all.
         num_grad_workers: workers that compute gradients, each from what its own collectors played.
         grad_workers_communication: synchronous: averaged, weighted by samples; asynchronous: applied one by one.
         grad_workers_resources: likewise.
         local_device: where the driver's networks and storage live.
+        decentralized_update_execution: whether gradient workers average among themselves and all take the step.
         col_compress_data: whether what collectors send is compressed.
         grad_compress_data: whether what gradient workers send is compressed.
         seed: the root of every random stream.
@@ -81,10 +87,12 @@ class Scheme:
         num_col_workers: PositiveInt = 1,
         col_workers_communication: Communication = "synchronous",
         col_workers_resources: dict[str, float] | None = None,
+        col_preemption_thresholds: dict[str, float] = {"fraction_samples": 1.0, "fraction_workers": 1.0},  # noqa: B006
         num_grad_workers: PositiveInt = 1,
         grad_workers_communication: Communication = "synchronous",
         grad_workers_resources: dict[str, float] | None = None,
         local_device: torch.device | str | None = None,
+        decentralized_update_execution: bool = False,
         col_compress_data: bool = False,
         grad_compress_data: bool = False,
         *,
@@ -110,7 +118,10 @@ class Scheme:
             col_workers_communication != SYNC,
             grad_workers_communication != SYNC,
             col_steps,
+            any(share < 1 for share in col_preemption_thresholds.values()),
+            decentralized_update_execution,
         )
+        check_layout(layout, col_preemption_thresholds, engine)
         parts = algo_factory, actor_factory, storage_factory
         if layout.is_single:
             self.envs = train_envs_factory(self.device)
@@ -122,6 +133,7 @@ class Scheme:
         plan = Plan(
             algo_factory,
             actor_factory,
+            storage_factory,
             train_envs_factory,
             self._make_test_envs,
             seed,
@@ -150,7 +162,14 @@ class Scheme:
             crew.close()
             raise
         fleet = Fleet(crew, layout.size, facts["num_envs"], self.can_save_envs)
-        self.distributed = Distributed(layout, crew, fleet, self.actor, self.algorithm, storages)
+        preemption = None
+        if layout.preemptive:
+            steps = layout.col_steps or self.storage.max_size
+            preemption = Preemption(col_preemption_thresholds, layout.size, steps)
+        kind: type[Distributed] = Decentralized if layout.decentralized else Distributed
+        if layout.gradients_asynchronous:
+            kind = Asynchronous
+        self.distributed = kind(layout, crew, fleet, self.actor, self.algorithm, storages, preemption)
 
     def _build(
         self,
@@ -167,7 +186,7 @@ class Scheme:
             replay = self.algorithm.update_every is not None
             if layout is not None and isinstance(self.envs, RemoteEnvs):
                 self.envs.num_envs = num_envs * layout.columns(replay)
-            count = 1 if layout is None or replay else layout.groups
+            count = 1 if layout is None or replay else layout.size if layout.preemptive else layout.groups
             return [storage_factory(self.device, self.actor, self.algorithm, self.envs) for _ in range(count)]
 
     def step(self) -> Round:

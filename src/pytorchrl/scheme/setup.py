@@ -14,7 +14,7 @@ from pytorchrl.scheme.layout import Layout
 from pytorchrl.scheme.pool import Place, make_pool
 from pytorchrl.scheme.workers import Plan
 
-RESOURCES = ("num_cpus", "num_gpus")
+THRESHOLDS = ("fraction_samples", "fraction_workers")
 
 
 @dataclass
@@ -54,14 +54,30 @@ def make_crew(plan: Plan, layout: Layout, workplace: Workplace) -> tuple[Crew, d
     return crew, facts
 
 
-def check_thresholds(thresholds: Mapping[str, float]) -> None:
-    """``ConfigError`` for names and shares that cannot be."""
+def check_layout(layout: Layout, thresholds: Mapping[str, float], engine: str) -> None:
+    """``ConfigError`` for what cannot be, or cannot be together."""
     for name, share in thresholds.items():
-        if name not in ("fraction_samples", "fraction_workers"):
-            known = suggestion(name, ("fraction_samples", "fraction_workers"))
-            raise ConfigError(f"col_preemption_thresholds: unknown name '{name}'", known)
+        if name not in THRESHOLDS:
+            raise ConfigError(f"col_preemption_thresholds: unknown name '{name}'", suggestion(name, THRESHOLDS))
         if not 0 < share <= 1:
-            raise ConfigError(f"col_preemption_thresholds.{name}: expected a share in (0, 1], got {share:g}")
+            raise ConfigError(f"col_preemption_thresholds.{name}: expected a share above 0, up to 1, got {share:g}")
+    if layout.preemptive and (layout.collection_asynchronous or layout.gradients_asynchronous):
+        raise ConfigError(
+            "col_preemption_thresholds close rounds, and asynchronous workers have none", "Use one of them."
+        )
+    if layout.decentralized:
+        if layout.gradients_asynchronous or layout.collection_asynchronous or layout.collectors > 1:
+            raise ConfigError(
+                "decentralized_update_execution needs synchronous workers that collect for themselves",
+                "Set scheme.num_col_workers=1 and both communications to synchronous.",
+            )
+        if engine == "ray":
+            raise ConfigError(
+                "decentralized_update_execution works within one machine, so not with engine 'ray' yet",
+                "Use --engine process, or scheme dppo.",
+            )
+        if engine == "local":
+            raise ConfigError("decentralized_update_execution needs processes", "Use --engine process.")
 
 
 def check_storage(storage: Storage, algorithm: Algorithm, layout: Layout) -> None:
@@ -70,6 +86,11 @@ def check_storage(storage: Storage, algorithm: Algorithm, layout: Layout) -> Non
         raise ConfigError(
             f"{type(storage).__name__} decides what is acted on, so it needs collection in the same process",
             "Use scheme single with it.",
+        )
+    if algorithm.update_every is not None and (layout.preemptive or layout.decentralized):
+        raise ConfigError(
+            f"{type(algorithm).__name__} learns from a replay, which preemption and decentralized updates do not serve",
+            "Use apex, or scheme dppo without thresholds.",
         )
     if algorithm.update_every is None and (layout.col_steps or 0) > storage.max_size:
         raise ConfigError(

@@ -17,10 +17,12 @@ import torch
 from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.agent.storages.base import Storage
 from pytorchrl.scheme.collection import Collector, play
 from pytorchrl.scheme.layout import Layout
 from pytorchrl.scheme.reward_scale import RewardScale
-from pytorchrl.scheme.transitions import Recorder
+from pytorchrl.scheme.together import BrokenCircleError, digest, learn_together
+from pytorchrl.scheme.transitions import Recorder, transitions
 from pytorchrl.seeding import derived_seed, seeded
 
 
@@ -37,6 +39,7 @@ class Plan:
     Parameters
         algo_factory: from ``Algorithm.create_factory`` (its first result).
         actor_factory: from ``Actor.create_factory``.
+        storage_factory: from ``Storage.create_factory``, for workers that update among themselves.
         train_envs_factory: from ``VecEnv.create_factory`` (its first result).
         test_envs_factory: likewise, for evaluation.
         seed: the root of every random stream.
@@ -49,6 +52,7 @@ class Plan:
 
     algo_factory: Callable[..., Algorithm]
     actor_factory: Callable[..., Actor]
+    storage_factory: Callable[..., Storage]
     train_envs_factory: Callable[..., VecEnv]
     test_envs_factory: Callable[..., VecEnv]
     seed: int
@@ -201,6 +205,29 @@ class Worker:
         actor, algorithm = self.load(shared)
         self.seed_streams(actor, algorithm, "gradient", task["update"], task["worker"])
         return algorithm.compute_gradients(task["batch"])
+
+    def learn_together(self, task: Mapping[str, Any], *, shared: Mapping[str, Any]) -> dict[str, Any] | None:
+        """One stage of updates on the own rollouts, averaged with the other learners; None if one of them is gone."""
+        if task["too_late"]:  # the others have given this attempt up
+            return None
+        self.version = None
+        actor, algorithm = self.load({name: value for name, value in shared.items() if name != "algorithm"})
+        algorithm.set_state(shared["algorithm"])
+        self.seed_streams(actor, algorithm, "gradient", task["update"], task["rank"])
+        with seeded(derived_seed(self.plan.seed, "storage", task["update"], task["rank"])):
+            storage = self.plan.storage_factory(self.device, actor, algorithm, next(iter(self.envs.values()), None))
+        for part in task["rollouts"]:
+            for sample in transitions([part]):
+                storage.insert_transition(sample)
+        try:
+            info, updates = learn_together(algorithm, storage, task["rank"], self.plan.layout.groups, task["meeting"])
+        except BrokenCircleError:
+            return None
+        finally:
+            self.version = None  # these weights are nobody's version
+        state = actor.state_dict()
+        found = {"digest": digest(state), "info": info, "updates": updates}
+        return found | ({"actor": state, "algorithm": algorithm.get_state()} if task["rank"] == 0 else {})
 
     def evaluate(self, seeds: list[int], num_episodes: int, *, shared: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Deterministic episodes."""
