@@ -18,7 +18,7 @@ from pytorchrl.registry import SCHEMES
 # Scheme: algorithm, (collectors of each, communication), (gradient workers, communication), storage.
 PAPERS: dict[str, tuple[str, tuple[int, str], tuple[int, str], str]] = {
     "single": ("PPO", (1, SYNC), (1, SYNC), "GAEBuffer"),
-    "a3c": ("A2C", (1, SYNC), (2, ASYNC), "VanillaOnPolicyBuffer"),
+    "a3c": ("A2C", (1, SYNC), (2, ASYNC), "GAEBuffer"),
     "dppo": ("PPO", (1, SYNC), (2, SYNC), "GAEBuffer"),
     "ddppo": ("PPO", (1, SYNC), (2, SYNC), "GAEBuffer"),
     "impala": ("A2C", (2, ASYNC), (1, SYNC), "VTraceBuffer"),
@@ -67,23 +67,27 @@ def test_what_a_user_says_counts_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in PAPERS if name != "single"])
 def test_a_run_from_start_to_end(name: str, tmp_path: Path, warm: None) -> None:
     """Train, save, resume: the same parts as on one process."""
-    sizes: dict[str, Any] = {"PPO": {"storage.size": 16, "env.num_envs": 2}, "A2C": {"storage.size": 8}, "DDQN": {}}
+    sizes: dict[str, Any] = {
+        "PPO": {"storage.size": 16, "env.num_envs": 2, "algorithm.num_epochs": 1},
+        "A2C": {"storage.size": 8},
+        "DDQN": {},
+    }
     algorithm = PAPERS[name][0]
     engine = "process" if name == "ddppo" else "local"
     overrides = {"scheme.name": name, "scheme.engine": engine, **sizes[algorithm]}
     if name == "r2d2":
-        overrides |= {"actor.recurrent_net_kwargs": {"hidden_size": 8}}
+        overrides |= {"actor.recurrent_net_kwargs": {"layer_size": 8, "num_layers": 1}}
     if algorithm == "DDQN":
         overrides |= {"algorithm.start_steps": 32, "storage.size": 500, "algorithm.mini_batch_size": 40}
         overrides |= {"actor.common_feature_extractor_kwargs": {"hidden_sizes": [8]}}
-    run = pytorchrl.train(algorithm, "CartPole-v1", steps=400, seed=2, overrides=overrides, run=tmp_path / "run")
+    run = pytorchrl.train(algorithm, "CartPole-v1", steps=300, seed=2, overrides=overrides, run=tmp_path / "run")
     with (run.path / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert int(rows[-1]["time/total_timesteps"]) >= 400
+    assert int(rows[-1]["time/total_timesteps"]) >= 300
     assert int(rows[-1]["train/n_updates"]) > 0
     if "a" in (PAPERS[name][1][1][0], PAPERS[name][2][1][0]):
         assert any(float(row["scheme/policy_lag"]) + float(row["scheme/gradient_asynchrony"]) > 0 for row in rows)
-    further = pytorchrl.resume(run.path, steps=600)
+    further = pytorchrl.resume(run.path, steps=500)
     assert further.path == run.path
     assert pytorchrl.load(run.path).predict([0.0, 0.0, 0.0, 0.0])[0] in (0, 1)
 

@@ -76,12 +76,11 @@ def _average(gradients: list[Tensor | None], parameters: list[Tensor], count: Te
     distributed.all_reduce(message)
     if message[0] == 0:
         return None
-    counts, rest = message[1 : 1 + len(parts)], message[1 + len(parts) :]
+    counts = message[1 : 1 + len(parts)]
+    sums = torch.split(message[1 + len(parts) :], [parameter.numel() for parameter in parameters])
     return [
-        (part / n).view(parameter.shape) if n > 0 else None
-        for part, n, parameter in zip(
-            torch.split(rest, [p.numel() for p in parameters]), counts, parameters, strict=True
-        )
+        (total / n).view(parameter.shape) if n > 0 else None
+        for total, n, parameter in zip(sums, counts, parameters, strict=True)
     ]
 
 
