@@ -67,11 +67,8 @@ def test_what_a_user_says_counts_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in PAPERS if name != "single"])
 def test_a_run_from_start_to_end(name: str, tmp_path: Path, warm: None) -> None:
     """Train, save, resume: the same parts as on one process."""
-    sizes: dict[str, Any] = {
-        "PPO": {"storage.size": 16, "env.num_envs": 2, "algorithm.num_epochs": 1},
-        "A2C": {"storage.size": 8},
-        "DDQN": {},
-    }
+    ppo = {"storage.size": 16, "env.num_envs": 2, "algorithm.num_epochs": 1}
+    sizes: dict[str, Any] = {"PPO": ppo, "A2C": {"storage.size": 8}, "DDQN": {}}
     algorithm = PAPERS[name][0]
     engine = "process" if name == "ddppo" else "local"
     overrides = {"scheme.name": name, "scheme.engine": engine, **sizes[algorithm]}
