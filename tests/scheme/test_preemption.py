@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 from tests.scheme.test_distributed import kill_at_random, make, make_env, run, same, state_of
 
 from pytorchrl import ASYNC, ConfigError
+from pytorchrl.scheme import together
 from pytorchrl.scheme.preemption import PARTS, Preemption
+from pytorchrl.scheme.together import BrokenCircleError, digest, learn_together
 
 THRESHOLDS = {"fraction_workers": 0.5, "fraction_samples": 0.25}
 
@@ -95,6 +98,30 @@ def test_learners_agree_whoever_is_lost(warm: None) -> None:
     found = run(scheme, 4)
     assert scheme.distributed.crew.losses > 0  # type: ignore[union-attr]
     assert same(found, whole)
+
+
+def test_a_learner_alone_takes_the_steps_of_a_single_process(tmp_path: Path) -> None:
+    """In this process, with nobody to average with: weights, moments and updates."""
+    scheme = make("PPO")
+    with closing(scheme):
+        scheme.collector.collect(8)
+        other = make("PPO")
+        with closing(other):
+            other.collector.collect(8)
+            infos = other.learn()
+            found, updates = learn_together(scheme.algorithm, scheme.storage, 0, 1, str(tmp_path / "meeting"))
+            assert updates == len(infos) == scheme.algorithm.iter
+            assert set(found) == set(infos[0])
+            for one, two in zip(state_of(scheme), state_of(other), strict=True):
+                torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+            assert digest(scheme.actor.state_dict()) != digest(make("PPO", seed=9).actor.state_dict())
+
+
+def test_a_learner_that_waits_in_vain_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "PATIENCE", 0.3)
+    scheme = make("PPO")
+    with closing(scheme), pytest.raises(BrokenCircleError):
+        learn_together(scheme.algorithm, scheme.storage, 0, 2, str(tmp_path / "meeting"))
 
 
 def test_learners_average_as_a_driver_does(warm: None) -> None:

@@ -60,6 +60,7 @@ class Crew:
         self.waiting: deque[Task] = deque()
         self.alive = set(range(pool.size))
         self._births: dict[int, int] = {}
+        self._settled: set[int] = set()
         self._restart_at: dict[int, float] = {}
         self._delays: dict[int, float] = {}
         self._restarts: deque[float] = deque()
@@ -90,7 +91,9 @@ class Crew:
             elif found is not None:
                 task = self.running.pop(found.i)
                 took = time.monotonic() - self._started[found.i]
-                self._durations.setdefault(task.kind, deque(maxlen=REMEMBERED)).append(took)
+                if found.i in self._settled:  # a first task has imports and constructors in it
+                    self._durations.setdefault(task.kind, deque(maxlen=REMEMBERED)).append(took)
+                self._settled.add(found.i)
                 self._delays.pop(found.i, None)
                 task.done_by = found.i
                 return task, found.value
@@ -141,6 +144,7 @@ class Crew:
     def _replace(self, lost: Lost) -> None:
         now = time.monotonic()
         self.losses += 1
+        self._settled.discard(lost.i)
         self._births[lost.i] = self._births.get(lost.i, 0) + 1
         task = self.running.pop(lost.i, None)
         if task is not None:

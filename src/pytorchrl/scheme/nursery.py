@@ -35,6 +35,9 @@ class Nursery:
 
     def __init__(self) -> None:
         self.users = 0
+        self._begin()
+
+    def _begin(self) -> None:
         ours, theirs = socket.socketpair()
         words = [json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())]
         self.process = subprocess.Popen(
@@ -51,7 +54,7 @@ class Nursery:
     @classmethod
     def enter(cls) -> Nursery:
         """The one of this process, made if there is none; to be left again."""
-        if cls.present is None or cls.present.process.poll() is not None:
+        if cls.present is None:
             cls.present = cls()
         cls.present.users += 1
         return cls.present
@@ -67,6 +70,16 @@ class Nursery:
 
     def start(self, connection: socket.socket) -> int:
         """Fork a worker that serves the other end of ``connection``; its process id."""
+        try:
+            return self._start(connection)
+        except OSError:  # it is gone, and its workers with it; another one takes its place
+            self.connection.close()
+            self.process.kill()
+            self.process.wait()
+            self._begin()
+            return self._start(connection)
+
+    def _start(self, connection: socket.socket) -> int:
         descriptor = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection.fileno()]))]
         self.connection.sendmsg([b"start 0 0\n".ljust(32)], descriptor)
         return int(self._reply())
