@@ -78,7 +78,7 @@ def error_of(failure: Failure, worker: str) -> RLError:
     return error
 
 
-def main(descriptor: int, parent: int) -> None:
+def main(descriptor: int, parent: int) -> None:  # pragma: no cover  a process of its own, seen from outside by tests
     """A worker process: serve the driver until it closes the connection, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from pytorchrl.agent.env.worker import leave_with

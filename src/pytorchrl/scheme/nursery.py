@@ -97,7 +97,7 @@ class Nursery:
         return reply
 
 
-def main(descriptor: int, driver: int) -> None:
+def main(descriptor: int, driver: int) -> None:  # pragma: no cover  a process of its own, seen from outside by tests
     """Fork and bury workers until the driver says so, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from pytorchrl.agent.env.worker import die_with_parent
@@ -132,7 +132,7 @@ def main(descriptor: int, driver: int) -> None:
     os._exit(0)  # taking PyTorch down in good order takes a second
 
 
-def _bury(pid: int, seconds: float) -> int:
+def _bury(pid: int, seconds: float) -> int:  # pragma: no cover  likewise
     end = time.monotonic() + seconds
     while True:
         try:
