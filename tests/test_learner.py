@@ -32,11 +32,15 @@ class CountingScheme:
         self.rounds += 1
         ppo = self.algorithm
         self.seen.append((ppo.optimizers[0].param_groups[0]["lr"], ppo.clip_param, ppo.gamma))
-        return Round(10, 3, {"loss": torch.tensor(float(self.rounds))}, [(7, Episode(0, float(self.rounds), 5))])
+        loss = {"loss": torch.tensor(float(self.rounds))}
+        return Round(10, 3, loss, [(7, Episode(0, float(self.rounds), 5))], 1.5, 0.5)
 
     def evaluate(self) -> list[Episode]:
         self.evaluations += 1
         return [Episode(0, 1.0, 1), Episode(1, 3.0, 1)]
+
+    def update_algorithm_parameter(self, name: str, value: Any) -> None:
+        self.algorithm.update_algorithm_parameter(name, value)
 
     def close(self) -> None:
         self.closed += 1
@@ -128,6 +132,8 @@ def test_metrics_by_section(make: Callable[..., Any]) -> None:
     assert learner.get_metrics(False, add_scheme_metrics=True) == {
         "Scheme/NumberSamples": 30,
         "Scheme/NumberUpdates": 9,
+        "Scheme/PolicyLag": 1.5,
+        "Scheme/GradientAsynchrony": 0.5,
     }
     timed = learner.get_metrics(False, add_time_metrics=True)
     assert set(timed) == {"Time/Elapsed", "Time/FramesPerSecond"}

@@ -50,4 +50,5 @@ def build_scheme(config: RunConfig, env_fn: EnvMaker | None, device: str) -> Sch
         seed=config.run.seed,
         normalize_rewards=config.env.normalize_rewards,
         precision=config.run.precision,
+        **config.scheme.config,
     )

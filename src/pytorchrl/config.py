@@ -9,6 +9,8 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -27,7 +29,7 @@ from pytorchrl.parameters import (
     parameters_of,
 )
 from pytorchrl.presets import preset_for, presets_of
-from pytorchrl.registry import COMPANIONS, KINDS, NAMES, canonical_name, load_class
+from pytorchrl.registry import COMPANIONS, NAMES, canonical_name, learns_from, load_class
 from pytorchrl.strict_yaml import parse_yaml, read_yaml
 
 
@@ -86,6 +88,20 @@ def parse_override(text: str) -> tuple[str, Node]:
     return path.strip(), node
 
 
+@cache
+def scheme_preset(name: str) -> Node:
+    """What the scheme of that name is made of."""
+    file = resources.files("pytorchrl") / "scheme" / "presets.yaml"
+    return parse_yaml(file.read_text("utf-8"), "scheme/presets.yaml").value[name]  # type: ignore[no-any-return]
+
+
+def scheme_parameters() -> dict[str, Parameter]:
+    """What a configuration may say of a scheme."""
+    from pytorchrl.scheme.scheme import GIVEN, Scheme
+
+    return parameters_of(Scheme, GIVEN)
+
+
 def _file_layer(config: str | Path) -> Layer:
     try:
         node = read_yaml(config)
@@ -132,7 +148,9 @@ class _Resolver:
 
     def resolve(self) -> RunConfig:
         actor, storage = COMPANIONS.get(self.names.get("algorithm", ""), (None, None))
-        for kind, usual in {"actor": actor, "storage": storage, "scheme": "single"}.items():
+        self.component("scheme", "single")
+        self.put_scheme_below()
+        for kind, usual in {"actor": actor, "storage": storage}.items():
             self.component(kind, usual)
         for layer in self.layers:
             self.read(layer)
@@ -166,8 +184,10 @@ class _Resolver:
         elif usual is not None:
             self.names[kind] = usual
         if kind in self.names:
-            known = load_class(kind, self.names[kind]).configurable() if kind in KINDS else {}
-            self.parameters[kind] = known
+            if kind == "scheme":
+                self.parameters[kind] = scheme_parameters()
+            else:
+                self.parameters[kind] = load_class(kind, self.names[kind]).configurable()
 
     def environment(self) -> str | None:
         """The environment's id; one that a file names must be there, and must not import anything."""
@@ -197,6 +217,22 @@ class _Resolver:
             return None
         self.layers.insert(0, Layer(f"preset {algorithm.lower()}/{name}", known[name], is_preset=True))
         return name
+
+    def put_scheme_below(self) -> None:
+        """Lay what a scheme brings along under everything but the zoo's preset."""
+        algorithm, scheme = self.names.get("algorithm"), self.names.get("scheme")
+        if algorithm is None or scheme is None:
+            return
+        preset = scheme_preset(scheme).value
+        needed = preset["learns_from"].value if "learns_from" in preset else learns_from(algorithm)
+        if needed != learns_from(algorithm):
+            fitting = [name for name in COMPANIONS if learns_from(name) == needed]
+            raise ConfigError(
+                f"scheme {scheme} needs an algorithm that learns from {needed}, and {algorithm} does not",
+                f"Such are {', '.join(fitting)}.",
+            )
+        place = sum(layer.is_preset for layer in self.layers)
+        self.layers.insert(place, Layer(f"scheme {scheme}", preset["config"], is_preset=True))
 
     def read(self, layer: Layer) -> None:
         for section, node in layer.node.value.items():

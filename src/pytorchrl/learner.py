@@ -65,7 +65,7 @@ class Learner:
         """One round of the scheme; evaluates when an interval has passed."""
         for name, (start, end) in self._anneal.items():
             fraction = min(self.steps / self.target_steps, 1.0)
-            self.scheme.algorithm.update_algorithm_parameter(name, start + fraction * (end - start))
+            self.scheme.update_algorithm_parameter(name, start + fraction * (end - start))
         result = self.scheme.step()
         before = (self.steps, self.updates)
         self.steps += result.env_steps
@@ -131,6 +131,9 @@ class Learner:
         if add_scheme_metrics:
             metrics[f"{SCHEME}/NumberSamples"] = self.steps
             metrics[f"{SCHEME}/NumberUpdates"] = self.updates
+            if self.last_round is not None:
+                metrics[f"{SCHEME}/PolicyLag"] = self.last_round.policy_lag
+                metrics[f"{SCHEME}/GradientAsynchrony"] = self.last_round.gradient_asynchrony
         if add_time_metrics:
             elapsed = time.monotonic() - self._started
             metrics[f"{TIME}/Elapsed"] = elapsed
@@ -144,8 +147,8 @@ class Learner:
         say(f"{self.steps:,} of {self.target_steps:,} steps  {figures}")
 
     def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> None:
-        """Change a parameter of the running algorithm."""
-        self.scheme.algorithm.update_algorithm_parameter(parameter_name, new_parameter_value)
+        """Change a parameter of the running algorithm, at every worker too."""
+        self.scheme.update_algorithm_parameter(parameter_name, new_parameter_value)
 
     def save_model(self, fname: str = "model.state_dict") -> Path:
         """The actor's weights alone, as a state dict under ``log_dir``."""

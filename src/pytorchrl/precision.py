@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pytorchrl.options import Precision
+
+if TYPE_CHECKING:
+    from pytorchrl.agent.algorithms.base import Algorithm, Batch, Info
 
 # Multiplications of one layer from which oneDNN pays off: measured for layers of 64 to 256 units, 8 to 512 rows.
 LARGE = 2**22
@@ -96,3 +100,8 @@ class Products:
         if self.precision == "onednn" and rows * self.largest >= LARGE:
             return by_onednn()
         return nullcontext()
+
+    def gradients(self, algorithm: Algorithm, batch: Batch, to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
+        """What ``algorithm.compute_gradients`` returns, computed at this precision."""
+        with self(algorithm.rows_in(batch)):
+            return algorithm.compute_gradients(batch, grads_to_cpu=to_cpu)

@@ -64,14 +64,14 @@ class Progress:
 
     def figures(self) -> Figures:
         """The columns of a log row, but the losses."""
-        learner, elapsed = self.learner, self.elapsed
+        learner, elapsed, last = self.learner, self.elapsed, self.learner.last_round
         figures = {
             "time/total_timesteps": learner.steps,
             "time/time_elapsed": round(elapsed, 3),
             "time/fps": round(learner.steps / max(elapsed, 1e-9), 1),
             "train/n_updates": learner.updates,
-            "scheme/policy_lag": 0.0,
-            "scheme/gradient_asynchrony": 0.0,
+            "scheme/policy_lag": 0.0 if last is None else last.policy_lag,
+            "scheme/gradient_asynchrony": 0.0 if last is None else last.gradient_asynchrony,
         }
         if learner.recent:
             figures["rollout/ep_rew_mean"] = mean(episode.ret for episode in learner.recent)

@@ -67,6 +67,13 @@ ADDONS = {
 
 SCHEMES = {
     "single": "one process collects and learns",
+    "a3c": "workers collect for themselves; each gradient is applied as it comes (arXiv 1602.01783)",
+    "dppo": "workers collect for themselves; their gradients are averaged (arXiv 1707.02286)",
+    "ddppo": "workers average among themselves, without waiting for stragglers (arXiv 1911.00357)",
+    "impala": "collectors never wait; V-trace corrects for weights that lag behind (arXiv 1802.01561)",
+    "apex": "collectors, an epsilon each, fill a prioritized replay beside the learner (arXiv 1803.00933)",
+    "r2d2": "Ape-X with memory: sequences, burnt in (Kapturowski et al., ICLR 2019)",
+    "rapid": "collectors never wait; the gradients of several learners are averaged (arXiv 1912.06680)",
 }
 
 # By kind: where each class lives, and every name that can be chosen.
@@ -83,6 +90,11 @@ def canonical_name(kind: str, name: str) -> str:
     if name.lower() not in folded:
         raise ConfigError(f"unknown {kind} '{name}'", suggestion(name, known))
     return folded[name.lower()]
+
+
+def learns_from(algorithm: str) -> str:
+    """What an algorithm usually learns from: rollouts or replays."""
+    return "rollouts" if ".on_policy." in STORAGES[COMPANIONS[algorithm][1]] else "replays"
 
 
 def load_class(kind: str, name: str) -> Any:

@@ -22,6 +22,9 @@ KINDS = {
     "bootstrap": 7,
     "video": 8,
     "tune": 9,
+    "unit": 10,
+    "gradient": 11,
+    "retry": 12,
 }
 
 

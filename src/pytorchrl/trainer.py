@@ -107,7 +107,7 @@ class Trainer:
         """What will happen, in plain units."""
         config, scheme = self.config, self.learner.scheme
         preset = f"preset {config.preset}" if config.preset else "no preset"
-        rows = (scheme.algorithm.update_every or scheme.storage.max_size) * config.env.num_envs
+        rows = scheme.round_steps
         epochs, parts = scheme.algorithm.num_epochs, scheme.algorithm.num_mini_batch
         saved = "a resumed run continues exactly"
         if not scheme.can_save_envs:
@@ -115,11 +115,14 @@ class Trainer:
             reason = scheme.envs.snapshot_support()
             saved = f"episodes are cut at checkpoints, {every}, since the environment cannot be saved ({reason})"
         N, envs = config.env.num_envs, scheme.envs
+        each = "" if scheme.distributed is None else " for each collector"
         threads = f"{config.run.threads} thread{'s' if config.run.threads > 1 else ''}"
         return [
             f"{config.algorithm.name} on {config.env.id} for {config.run.steps:,} steps, seed {config.run.seed}"
             f" ({preset}). The run lies in {self.folder.path}",
-            f"{N} environment{'s' if N > 1 else ''}, backend {envs.backend_name} ({envs.backend_reason}); {saved}.",
+            *([] if scheme.distributed is None else [scheme.distributed.described(config.scheme.name)]),
+            f"{N} environment{'s' if N > 1 else ''}{each}, backend {envs.backend_name} ({envs.backend_reason});"
+            f" {saved}.",
             f"Every {rows:,} steps {epochs * parts} updates ({epochs} x {parts} mini-batches), which is"
             f" {epochs * parts / rows:.3g} per step; device"
             f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +16,7 @@ from pytorchrl.agent.algorithms import PPO
 from pytorchrl.agent.env import VecEnv
 from pytorchrl.agent.storages import GAEBuffer
 from pytorchrl.scheme import Scheme
+from pytorchrl.scheme.nursery import Nursery
 
 # An episode of the script: its length, and how it ends.
 Script = Sequence[tuple[int, str]]
@@ -80,6 +81,23 @@ class RecordingBuffer(GAEBuffer):
     def insert_transition(self, sample: Any) -> None:
         super().insert_transition(sample)
         self.samples.append({key: value.clone() for key, value in sample.items() if torch.is_tensor(value)})
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[None]:
+    """Keeps the process that forks workers from one test to the next."""
+    nursery = Nursery.enter()
+    yield
+    nursery.leave()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """One local Ray cluster for all tests; without a dashboard, with resources that are made up."""
+    ray = pytest.importorskip("ray")
+    ray.init(address="local", include_dashboard=False, num_cpus=8, log_to_driver=False, object_store_memory=2**28)
+    yield
+    ray.shutdown()
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytorchrl.cli.main import RUN_FLAGS, Parser, command_parser
-from pytorchrl.config import parse_override, resolve
+from pytorchrl.config import parse_override, resolve, scheme_parameters
 from pytorchrl.console import complain, say
 from pytorchrl.options import OPTIONS, RunConfig
 from pytorchrl.parameters import Node, Parameter, Problems, check, parameters_of
-from pytorchrl.registry import COMPANIONS, KINDS, canonical_name, load_class
+from pytorchrl.registry import COMPANIONS, KINDS, NAMES, canonical_name, load_class
 
 
 def run(options: argparse.Namespace, parser: Parser) -> int:
@@ -49,7 +49,8 @@ def flags(options: argparse.Namespace) -> list[tuple[str, Node]]:
             section, _, name = path.partition(".")
             words = [Node(word, text=True) for word in text.split(",")]
             node = Node(words) if flag == "--logger" else Node(text, text=True)
-            check(node, parameters_of(OPTIONS[section])[name], flag, problems)
+            if section in OPTIONS:  # the others' classes are known once all layers are
+                check(node, parameters_of(OPTIONS[section])[name], flag, problems)
             found.append((path, node))
     problems.raise_any()
     return found
@@ -59,15 +60,16 @@ def show_parameters(options: argparse.Namespace) -> None:
     """Every ``--set`` path of an algorithm: with its value in the environment that was named, else its default."""
     name = canonical_name("algorithm", options.algorithm)
     actor, storage = COMPANIONS[name]
-    names = {"algorithm": name, "storage": storage, "actor": actor}
+    names = {"algorithm": name, "storage": storage, "actor": actor, "scheme": "single"}
     values: dict[str, Mapping[str, Any]] = {}
     if options.env is not None:
         config = resolved(options)
-        choices = {"algorithm": config.algorithm, "storage": config.storage, "actor": config.actor}
+        choices = {kind: getattr(config, kind) for kind in NAMES}
         names = {kind: choice.name for kind, choice in choices.items()}
         values = {kind: choice.config for kind, choice in choices.items()}
         values |= {"env": vars(config.env), "run": vars(config.run), "anneal": config.anneal}
     sections = {kind: load_class(kind, names[kind]).configurable() for kind in KINDS}
+    sections["scheme"] = scheme_parameters()
     sections |= {section: parameters_of(owner) for section, owner in OPTIONS.items()}
     width = max(len(f"{section}.{path}=null") for section, parameters in sections.items() for path in parameters) + 4
     for section, parameters in sections.items():

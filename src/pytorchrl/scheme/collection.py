@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,12 +12,29 @@ from torch import Tensor
 from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
-from pytorchrl.agent.storages.base import Storage
+from pytorchrl.agent.storages.base import Sample
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
 from pytorchrl.scheme.reward_scale import RewardScale
 from pytorchrl.tree import Tree, concatenate, to
 
 Acting = Callable[[Tree, dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
+
+
+class Writable(Protocol):
+    """Where a Collector writes to: a storage, or whatever stands in for one that is elsewhere."""
+
+    @property
+    def replaying(self) -> Tensor | None: ...
+
+    def check_collection(self, envs: VecEnv, scales_rewards: bool) -> None: ...
+
+    def episodes_cut(self) -> None: ...
+
+    def insert_transition(self, sample: Sample) -> None: ...
+
+    def next_inputs(
+        self, obs: Tree, rhs: dict[str, Tensor], done: Tensor
+    ) -> tuple[Tree, dict[str, Tensor], Tensor]: ...
 
 
 class Collector:
@@ -28,7 +45,7 @@ class Collector:
         envs: VecEnv,
         actor: Actor,
         algorithm: Algorithm,
-        storage: Storage,
+        storage: Writable,
         seeds: Sequence[int] | None = None,
         reward_scale: RewardScale | None = None,
     ) -> None:

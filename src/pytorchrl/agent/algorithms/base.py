@@ -43,6 +43,9 @@ class Algorithm(Component):
     factory_arguments = ("device", "actor", "envs")
     fixed_parameters: ClassVar[tuple[str, ...]] = ("policy_loss_addons",)
 
+    # Whether acting needs more than the actor's weights and ``acting_state``, so that nobody else can collect.
+    learns_while_acting: ClassVar[bool] = False
+
     def __init__(
         self,
         device: torch.device | str,
@@ -219,6 +222,13 @@ class Algorithm(Component):
     def _set_parameter(self, name: str, value: Any) -> None:
         published = isinstance(getattr(type(self), name, None), property)
         super()._set_parameter(f"_{name}" if published else name, value)
+
+    def acting_state(self) -> dict[str, Any]:
+        """What acting depends on beside the actor's weights, and travels with them."""
+        return {}
+
+    def set_acting_state(self, state: Mapping[str, Any]) -> None:
+        """Act as the algorithm that the state is from."""
 
     def get_state(self) -> dict[str, Any]:
         """Everything but the actor's weights that the next update depends on."""

@@ -53,7 +53,7 @@ def main(connection_descriptor: int, memory: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(connection_descriptor)
     start: Start = connection.recv()
-    _leave_with(start.parent, start.main_thread)
+    leave_with(start.parent, start.main_thread)
     worker = None
     try:
         while True:
@@ -147,11 +147,16 @@ def _failure(error: BaseException, place: str) -> Failure:
     return Failure("EnvError", (f"its process raised {described}", "", place, ""), described, text)
 
 
-def _leave_with(parent: int, main_thread: bool) -> None:
-    """Die when the parent does, even inside an environment that never returns."""
-    if sys.platform == "linux" and main_thread:
-        # The kernel's signal follows the thread that started us, so the thread has to live as long as the process.
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends; that should be a main thread."""
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def leave_with(parent: int, main_thread: bool) -> None:
+    """Die when the parent does, even inside an environment that never returns."""
+    if main_thread:
+        die_with_parent()
 
     def watch() -> None:
         while os.getppid() == parent:

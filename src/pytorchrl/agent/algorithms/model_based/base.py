@@ -27,6 +27,8 @@ class ModelPredictiveControl(Algorithm):
         mini_batch_size: transitions per gradient step.
     """
 
+    learns_while_acting = True
+
     actor: ModelBasedPlannerActor
 
     def __init__(

@@ -143,6 +143,12 @@ class DDQN(OffPolicyAlgorithm):
         if name == "initial_epsilon":
             self.epsilon = value
 
+    def acting_state(self) -> dict[str, Any]:
+        return {"epsilon": self.epsilon}
+
+    def set_acting_state(self, state: Mapping[str, Any]) -> None:
+        self.epsilon = state["epsilon"]
+
     def get_state(self) -> dict[str, Any]:
         return super().get_state() | {"epsilon": self.epsilon}
 

@@ -40,6 +40,7 @@ class RND_PPO(PPO):  # noqa: N801  its name in configurations
     """
 
     predicts: ClassVar = (VAL, IVAL)
+    learns_while_acting = True
     fixed_parameters: ClassVar = (
         *PPO.fixed_parameters,
         "pre_normalization_steps",
