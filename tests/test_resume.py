@@ -124,12 +124,16 @@ SAC_SMALL = {
     "run.eval_every": 0,
     "actor.common_feature_extractor_kwargs": {"hidden_sizes": [16]},
 }
+# Constraints so tight that the multipliers act.
+MPO_SMALL = SAC_SMALL | {f"algorithm.{name}_constraint": 1e-9 for name in ("kl", "kl_mean", "kl_var")}
 GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
 CURIOUS = {
     "algorithm.pre_normalization_steps": 2,
     "algorithm.pre_normalization_length": 8,
     "algorithm.predictor_proportion": 0.5,
 }
+# Its own episodes are the demos.
+PPOD = {"storage.rho": 0.3, "storage.phi": 0.3, "storage.total_buffer_demo_capacity": 5}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -154,10 +158,15 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     ),
     "RND-PPO": ("rnd_ppo", "CartPole-v1", SMALL | CURIOUS, STEPS),
     "RND-PPO, not saved, GRU": ("rnd_ppo", Corridor, SMALL | CURIOUS | GRU, STEPS),
+    "PPO+D": ("ppod", "CartPole-v1", SMALL | PPOD, STEPS),
+    "PPO+D, recurrent": ("ppod", SavedCorridor, SMALL | PPOD | GRU, STEPS),
+    "PPO+D, not saved": ("ppod", Corridor, SMALL | PPOD, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),
     "TD3": ("td3", "Pendulum-v1", SAC_SMALL | {"algorithm.target_update_interval": 2}, STEPS),
+    "MPO": ("mpo", "Pendulum-v1", MPO_SMALL | {"algorithm.sample_action_num": 4}, STEPS),
+    "discrete MPO": ("mpo", "CartPole-v1", MPO_SMALL, STEPS),
     "DDQN": ("ddqn", "CartPole-v1", SAC_SMALL | {"storage.name": "NStepBuffer", "storage.n_step": 3}, STEPS),
 }
 

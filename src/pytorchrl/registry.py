@@ -11,16 +11,19 @@ ALGORITHMS = {
     "A2C": "pytorchrl.agent.algorithms.on_policy.a2c",
     "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
     "RND_PPO": "pytorchrl.agent.algorithms.on_policy.rnd_ppo",
+    "PPOD": "pytorchrl.agent.algorithms.on_policy.ppod",
     "DDQN": "pytorchrl.agent.algorithms.off_policy.ddqn",
     "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
     "SAC": "pytorchrl.agent.algorithms.off_policy.sac",
+    "MPO": "pytorchrl.agent.algorithms.off_policy.mpo",
 }
 
 STORAGES = {
     "VanillaOnPolicyBuffer": "pytorchrl.agent.storages.on_policy.vanilla_on_policy_buffer",
     "GAEBuffer": "pytorchrl.agent.storages.on_policy.gae_buffer",
     "VTraceBuffer": "pytorchrl.agent.storages.on_policy.vtrace_buffer",
+    "PPODBuffer": "pytorchrl.agent.storages.on_policy.ppod_buffer",
     "ReplayBuffer": "pytorchrl.agent.storages.off_policy.replay_buffer",
     "NStepBuffer": "pytorchrl.agent.storages.off_policy.nstep_buffer",
     "PERBuffer": "pytorchrl.agent.storages.off_policy.per_buffer",
@@ -38,10 +41,12 @@ COMPANIONS = {
     "A2C": ("OnPolicyActor", "VanillaOnPolicyBuffer"),
     "PPO": ("OnPolicyActor", "GAEBuffer"),
     "RND_PPO": ("OnPolicyActor", "GAEBuffer"),
+    "PPOD": ("OnPolicyActor", "PPODBuffer"),
     "DDQN": ("OffPolicyActor", "ReplayBuffer"),
     "DDPG": ("OffPolicyActor", "ReplayBuffer"),
     "TD3": ("OffPolicyActor", "ReplayBuffer"),
     "SAC": ("OffPolicyActor", "ReplayBuffer"),
+    "MPO": ("OffPolicyActor", "ReplayBuffer"),
 }
 
 # Terms that may join an algorithm's policy loss.

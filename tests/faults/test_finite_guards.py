@@ -38,6 +38,7 @@ AGENTS = {
     "DDPG": OFF_SMALL,
     "TD3": OFF_SMALL,
     "SAC": OFF_SMALL,
+    "MPO": OFF_SMALL,
 }
 
 

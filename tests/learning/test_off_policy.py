@@ -1,4 +1,4 @@
-"""DDQN, DDPG, TD3 and SAC learn: small worlds with known answers in seconds, and the zoo's presets of them."""
+"""DDQN, DDPG, TD3, SAC and MPO learn: small worlds with known answers in seconds, and the zoo's presets of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytorchrl
 from pytorchrl.agent.actors import OffPolicyActor
 from pytorchrl.agent.algorithms.off_policy import ddpg, td3
 from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
+from pytorchrl.agent.algorithms.off_policy.mpo import MPO
 from pytorchrl.agent.algorithms.off_policy.sac import SAC
 from pytorchrl.agent.env import VecEnv
 from pytorchrl.agent.storages.off_policy.replay_buffer import ReplayBuffer
@@ -80,6 +81,8 @@ class Salary(gym.Env[Any, Any]):
         return 0, 1.0, False, self.time == self.length, {}
 
 
+# Few updates, so each of MPO's may be large.
+LOOSE = {"kl_mean_constraint": 0.1, "kl_var_constraint": 0.1, "kl_constraint": 0.1}
 # By name: (algorithm, whether actions are continuous, parameters of its own).
 AGENTS: dict[str, tuple[str, bool, dict[str, Any]]] = {
     "DDQN": ("DDQN", False, {"lr": 5e-3, "epsilon_decay": 0.99}),
@@ -95,6 +98,8 @@ AGENTS: dict[str, tuple[str, bool, dict[str, Any]]] = {
         False,
         {"lr_q": 5e-3, "lr_pi": 5e-3, "lr_alpha": 5e-3, "initial_alpha": 0.01, "target_entropy": 0.05},
     ),
+    "MPO": ("MPO", True, {"lr_q": 5e-3, "lr_pi": 2e-3, "sample_action_num": 16, "dual_constraint": 1.0, **LOOSE}),
+    "MPO-discrete": ("MPO", False, {"lr_q": 5e-3, "lr_pi": 5e-3, **LOOSE}),
 }
 
 
@@ -156,6 +161,7 @@ def test_truncation_is_no_end(agent: str) -> None:
 loss_of_policy = ddpg.deterministic_policy_loss
 target_of = OffPolicyAlgorithm.target_of
 sac_loss = SAC._loss_pi
+mpo_step = MPO.m_step
 
 
 def flipped(*arguments: Any) -> Any:
@@ -165,6 +171,11 @@ def flipped(*arguments: Any) -> Any:
 
 def flipped_sac(self: Any, *arguments: Any) -> Any:
     loss, *others = sac_loss(self, *arguments)
+    return (-loss, *others)
+
+
+def flipped_mpo(self: Any, *arguments: Any) -> Any:
+    loss, *others = mpo_step(self, *arguments)
     return (-loss, *others)
 
 
@@ -181,6 +192,7 @@ BREAKAGES: dict[str, tuple[Any, str, Any, Callable[[str], None], str]] = {
     "DDPG's policy flees": (ddpg, "deterministic_policy_loss", flipped, corridor, "DDPG"),
     "TD3's policy flees": (td3, "deterministic_policy_loss", flipped, corridor, "TD3"),
     "SAC's policy flees": (SAC, "_loss_pi", flipped_sac, corridor, "SAC-discrete"),
+    "MPO's policy flees": (MPO, "m_step", flipped_mpo, corridor, "MPO-discrete"),
     "no successor": (OffPolicyAlgorithm, "target_of", no_successor, corridor, "DDQN"),
     "truncation taken for an end": (
         OffPolicyAlgorithm,
@@ -215,9 +227,11 @@ def score(algorithm: str, env: str, seed: int, folder: Path) -> float:
 PRESETS = {
     ("ddqn", "CartPole-v1"): (50_000, 475),
     ("sac", "CartPole-v1"): (50_000, 450),
+    ("mpo", "CartPole-v1"): (50_000, 450),
     ("ddpg", "Pendulum-v1"): (20_000, -200),
     ("td3", "Pendulum-v1"): (20_000, -200),
     ("sac", "Pendulum-v1"): (20_000, -200),
+    ("mpo", "Pendulum-v1"): (20_000, -200),
 }
 
 
@@ -227,7 +241,7 @@ def test_steps_of_the_presets(algorithm: str, env: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize(("algorithm", "env"), PRESETS)
 def test_presets_reach_their_scores(tmp_path: Path, algorithm: str, env: str, seed: int) -> None:
     assert score(algorithm, env, seed, tmp_path) >= PRESETS[algorithm, env][1]

@@ -78,7 +78,10 @@ class Predictions(nn.Module):
     """An actor whose predictions are its parameters."""
 
     is_recurrent = False
-    input_space = VECTOR
+    feature_space = VECTOR
+
+    def readable(self, obs: Any) -> Any:
+        return obs
 
     def __init__(self, log_probs: Tensor, values: Tensor, ivalues: Tensor) -> None:
         super().__init__()

@@ -118,17 +118,24 @@ class Critics(nn.Module):
     def forward(
         self, obs: Tree, action: Tensor | None, rhs: Sequence[Tensor], done: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """(scores ``[k, B, outputs]``, next hidden states) of the first k critics, one per hidden state in ``rhs``."""
+        """(scores ``[k, B, outputs]``, next hidden states) of the first k critics, one per hidden state in ``rhs``.
+
+        Actions may be those of several passes over the observations, which are read once.
+        """
         count = len(rhs)
         x = self.obs_features(obs, count)
+        following = list(rhs)
         if self.act_features is not None:
+            passes = len(action) // x.shape[1]  # type: ignore[arg-type]
+            if passes > 1:
+                x, done = x.repeat(1, passes, 1), done.repeat(passes, 1)
+                following = [state.repeat(passes, *[1] * (state.ndim - 1)) for state in rhs]
             x = torch.cat([x, self.act_features(action, count)], -1)
         x = self.common_features.each(x)
-        following = list(rhs)
         if len(self.memories):
             features = []
             for k, memory in enumerate(self.memories[:count]):
-                y, following[k] = remember(memory, x[k], rhs[k], done)  # type: ignore[arg-type]
+                y, following[k] = remember(memory, x[k], following[k], done)  # type: ignore[arg-type]
                 features.append(y)
             x = torch.stack(features)
         return self.heads(x), following

@@ -177,6 +177,11 @@ class Algorithm(Component):
             for parameter, gradient in zip(self.trainable_parameters, gradients, strict=True):
                 if gradient is not parameter.grad:
                     parameter.grad = None if gradient is None else gradient.to(parameter.device, copy=True)
+        self.step_optimizers()
+        self.iter += 1
+
+    def step_optimizers(self) -> None:
+        """Clip the gradients and step with them."""
         optimizers = (*self.optimizers, *self.unclipped)
         for optimizer in optimizers:  # all of them are looked at before the first one steps
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -184,7 +189,6 @@ class Algorithm(Component):
             self._refuse_non_finite("gradient norm", clip_grad_norm_(parameters, limit))
         for optimizer in optimizers:
             optimizer.step()
-        self.iter += 1
 
     def _refuse_non_finite(self, what: str, value: Tensor) -> None:
         if not math.isfinite(value.item()):

@@ -27,6 +27,8 @@ KINDS = {
     "TD3": "box",
     "SAC": "box",
     "SAC-discrete": "discrete",
+    "MPO": "box",
+    "MPO-discrete": "discrete",
 }
 SMALL = {"hidden_sizes": (16,), "activation": "tanh"}
 

@@ -1,4 +1,4 @@
-"""What DDQN, DDPG, TD3 and both forms of SAC do with gradients, targets, weights and their state."""
+"""What DDQN, DDPG, TD3 and both forms of SAC and MPO do with gradients, targets, weights and their state."""
 
 from __future__ import annotations
 
@@ -24,8 +24,16 @@ INFO = {
     "DDPG": {"loss_q1", "loss_pi"},
     "TD3": {"loss_q1", "loss_q2", "loss_pi"},
     "SAC": {"loss_q1", "loss_q2", "loss_pi", "loss_alpha", "alpha"},
+    "MPO": {"loss_q", "loss_pi", "eta", "kl_mean", "kl_var", "alpha_mean", "alpha_var"},
+    "MPO-discrete": {"loss_q", "loss_pi", "eta", "kl", "alpha"},
 }
-RATES = {"DDQN": ["lr"], "DDPG": ["lr_q", "lr_pi"], "TD3": ["lr_q", "lr_pi"], "SAC": ["lr_q", "lr_pi", "lr_alpha"]}
+RATES = {
+    "DDQN": ["lr"],
+    "DDPG": ["lr_q", "lr_pi"],
+    "TD3": ["lr_q", "lr_pi"],
+    "SAC": ["lr_q", "lr_pi", "lr_alpha"],
+    "MPO": ["lr_q", "lr_pi"],
+}
 
 
 def name_of(algorithm: Any) -> str:
@@ -69,7 +77,7 @@ def test_computing_gradients_changes_no_parameter(make: Make, replayed: Replayed
     assert algorithm.iter == 0
     assert [g.shape for g in gradients] == [p.shape for p in algorithm.trainable_parameters]
     assert all(g.abs().sum() > 0 for g in gradients)
-    assert info.keys() == INFO[name_of(algorithm)]
+    assert info.keys() == INFO.get(kind, INFO.get(name_of(algorithm)))
     assert all(value.ndim == 0 and not value.requires_grad for value in info.values())
     assert all(parameter.grad is None for parameter in algorithm.target.parameters())
 
@@ -85,12 +93,12 @@ def test_order_networks_then_addons_then_log_alpha(make: Make, kind: str) -> Non
     assert sorted(map(id, held)) == sorted(map(id, expected))  # each by exactly one optimizer
 
 
-@pytest.mark.parametrize("kind", ["DDPG", "TD3", "SAC", "SAC-discrete"])
+@pytest.mark.parametrize("kind", ["DDPG", "TD3", "SAC", "SAC-discrete", "MPO", "MPO-discrete"])
 def test_each_loss_reaches_its_own_networks_alone(make: Make, replayed: Replayed, kind: str) -> None:
     algorithm = make(kind)
     batch = replayed(algorithm)
     gradients, _ = reseeded(algorithm).compute_gradients(batch)
-    loss_q = reseeded(algorithm).compute_loss_q(batch)[2]
+    loss_q = reseeded(algorithm).compute_loss_q(batch)[-2]
     found = algorithm.compute_loss_pi(batch)
     loss_pi, log_probs = found if name_of(algorithm) == "SAC" else (found, None)
     parts = [(loss_q, algorithm.critic), (loss_pi, algorithm.policy)]
@@ -102,14 +110,15 @@ def test_each_loss_reaches_its_own_networks_alone(make: Make, replayed: Replayed
     for parameter, gradient in zip(algorithm.trainable_parameters, gradients, strict=True):
         torch.testing.assert_close(gradient, expected.pop(parameter))
     assert expected == {}
-    unreached = torch.autograd.grad(reseeded(algorithm).compute_loss_q(batch)[2], algorithm.policy, allow_unused=True)
+    unreached = torch.autograd.grad(reseeded(algorithm).compute_loss_q(batch)[-2], algorithm.policy, allow_unused=True)
     assert set(unreached) == {None}
     targets = [parameter.requires_grad for parameter in algorithm.target.parameters()]
     assert not any(targets)
 
 
 def test_given_and_local_gradients_do_the_same(make: Make, replayed: Replayed, kind: str) -> None:
-    local, given, live, late = (make(kind, max_grad_norm=0.01) for _ in range(4))
+    once = {"mstep_iterations": 1} if kind.startswith("MPO") else {}
+    local, given, live, late = (make(kind, max_grad_norm=0.01, **once) for _ in range(4))
     for seed in range(3):
         batch = replayed(local, seed)
         update(local, batch)
@@ -151,7 +160,7 @@ def test_n_step_as_tensor_as_int_and_as_float(make: Make, replayed: Replayed, ki
             for a, b in zip(tensor, other, strict=True):
                 torch.testing.assert_close(a, b)
         in_batch = reseeded(algorithm).compute_gradients(batch | {N_STEP: torch.full((12, 1), m)})[1]
-        torch.testing.assert_close(in_batch["loss_q" if kind == "DDQN" else "loss_q1"], tensor[0].detach())
+        torch.testing.assert_close(in_batch.get("loss_q1", in_batch.get("loss_q")), tensor[0].detach())
     assert not torch.equal(reseeded(algorithm) and loss(batch, 1)[0], reseeded(algorithm) and loss(batch, 3)[0])
 
 
@@ -226,7 +235,8 @@ def test_targets_move_as_polyak_says(make: Make, replayed: Replayed, kind: str, 
         update(algorithm, replayed(algorithm, number))
         if number % interval == 0:
             online = weights_of(algorithm.actor)
-            expected = [polyak * old + (1 - polyak) * new for old, new in zip(expected, online, strict=True)]
+            kept = 0.0 if polyak == 1.0 and kind.startswith("MPO") else polyak  # there it means to copy
+            expected = [kept * old + (1 - kept) * new for old, new in zip(expected, online, strict=True)]
         torch.testing.assert_close(weights_of(algorithm.target), expected, rtol=1e-5, atol=1e-7)
     assert polyak == 1.0 or not same(expected, weights_of(make(kind).target))
 
@@ -375,14 +385,15 @@ def test_published_properties_follow_their_parameters(make: Make, kind: str) -> 
         algorithm.update_algorithm_parameter("policy_loss_addons", [])
 
 
+ALL = ["DDQN", "DDPG", "TD3", "SAC", "SAC-discrete", "MPO", "MPO-discrete"]
 CHANGES: dict[str, tuple[float, list[str]]] = {
-    "gamma": (0.1, ["DDQN", "DDPG", "TD3", "SAC", "SAC-discrete"]),
-    "polyak": (0.1, ["DDQN", "DDPG", "TD3", "SAC", "SAC-discrete"]),
-    "max_grad_norm": (1e-9, ["DDQN", "DDPG", "TD3", "SAC", "SAC-discrete"]),
-    "target_update_interval": (5, ["DDQN", "DDPG", "TD3", "SAC", "SAC-discrete"]),
+    "gamma": (0.1, ALL),
+    "polyak": (0.1, ALL),
+    "max_grad_norm": (1e-9, ALL),
+    "target_update_interval": (5, ALL),
     "lr": (0.1, ["DDQN"]),
-    "lr_q": (0.1, ["DDPG", "TD3", "SAC", "SAC-discrete"]),
-    "lr_pi": (0.1, ["DDPG", "TD3", "SAC", "SAC-discrete"]),
+    "lr_q": (0.1, ALL[1:]),
+    "lr_pi": (0.1, ALL[1:]),
     "lr_alpha": (0.1, ["SAC", "SAC-discrete"]),
     "initial_alpha": (0.1, ["SAC", "SAC-discrete"]),
     "target_entropy": (50.0, ["SAC", "SAC-discrete"]),
@@ -391,14 +402,27 @@ CHANGES: dict[str, tuple[float, list[str]]] = {
     "epsilon_decay": (0.5, ["DDQN"]),
     "initial_epsilon": (0.5, ["DDQN"]),
     "final_epsilon": (0.9999, ["DDQN"]),
+    "dual_constraint": (0.5, ["MPO", "MPO-discrete"]),
+    "mstep_iterations": (2, ["MPO", "MPO-discrete"]),
+    "sample_action_num": (3, ["MPO"]),
+    "kl_mean_constraint": (1.0, ["MPO"]),
+    "kl_var_constraint": (1.0, ["MPO"]),
+    "kl_constraint": (1.0, ["MPO-discrete"]),
+    "alpha_mean_scale": (1e9, ["MPO"]),
+    "alpha_var_scale": (1e9, ["MPO"]),
+    "alpha_scale": (1e9, ["MPO-discrete"]),
+    "alpha_mean_max": (0.0, ["MPO"]),
+    "alpha_var_max": (0.0, ["MPO"]),
+    "alpha_max": (0.0, ["MPO-discrete"]),
 }
 
 
 @pytest.mark.parametrize(("name", "which"), [(name, kind) for name, (_, kinds) in CHANGES.items() for kind in kinds])
 def test_a_changed_parameter_changes_the_next_update(make: Make, replayed: Replayed, name: str, which: str) -> None:
+    tight = {"kl_mean_constraint": 1e-9, "kl_var_constraint": 1e-9, "kl_constraint": 1e-9}  # so that constraints act
     results = []
     for changed in (False, True):
-        algorithm = make(which)
+        algorithm = make(which, **tight if which.startswith("MPO") else {})
         if changed:
             algorithm.update_algorithm_parameter(name, CHANGES[name][0])
         for number in range(2):

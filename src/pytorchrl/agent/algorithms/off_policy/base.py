@@ -158,13 +158,23 @@ class OffPolicyAlgorithm(Algorithm):
 
     def apply_gradients(self, gradients: Sequence[Tensor | None] | None = None) -> None:
         super().apply_gradients(gradients)
+        if gradients is None:
+            self.further_steps()
         self.move_targets()
+
+    def further_steps(self) -> None:
+        """What an update in one process does beyond the step with its gradients, before the targets move."""
 
     def set_weights(self, actor_weights: Mapping[str, Tensor]) -> None:
         """Load the actor's weights; the targets' schedule counts it like an update."""
         super().set_weights(actor_weights)
         self.iter += 1
         self.move_targets()
+
+    @property
+    def target_step(self) -> float:
+        """How far the targets move towards the networks: 1 − polyak."""
+        return 1.0 - self.polyak
 
     @torch.no_grad()
     def move_targets(self) -> None:
@@ -173,7 +183,7 @@ class OffPolicyAlgorithm(Algorithm):
             return
         slow: list[Tensor] = list(self.target.parameters())
         fast: list[Tensor] = list(self.actor.parameters())
-        torch._foreach_lerp_(slow, fast, 1.0 - self.polyak)
+        torch._foreach_lerp_(slow, fast, self.target_step)
         for old, new in zip(self.target.buffers(), self.actor.buffers(), strict=True):
             old.copy_(new)
 
