@@ -39,7 +39,7 @@ def _presets() -> dict[str, str]:
     for algorithm in ALGORITHMS:
         for name, preset in presets_of(algorithm).items():
             told = [f"{int(preset.value['run'].value['steps'].value):,} steps"]
-            if "env" in preset.value:
+            if "env" in preset.value and "num_envs" in preset.value["env"].value:
                 told.append(f"{preset.value['env'].value['num_envs'].value} environments")
             rows[f"{algorithm.lower()}/{name}"] = ", ".join(told)
     return rows
