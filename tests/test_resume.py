@@ -132,6 +132,7 @@ CURIOUS = {
     "algorithm.pre_normalization_length": 8,
     "algorithm.predictor_proportion": 0.5,
 }
+PREDICTED = {"algorithm.policy_loss_addons": [{"name": "RewardPredictor", "config": {"masked_sparse_obs_ratio": 0.5}}]}
 # Its own episodes are the demos.
 PPOD = {"storage.rho": 0.3, "storage.phi": 0.3, "storage.total_buffer_demo_capacity": 5}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
@@ -161,6 +162,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "PPO+D": ("ppod", "CartPole-v1", SMALL | PPOD, STEPS),
     "PPO+D, recurrent": ("ppod", SavedCorridor, SMALL | PPOD | GRU, STEPS),
     "PPO+D, not saved": ("ppod", Corridor, SMALL | PPOD, STEPS),
+    "PPO with an add-on": ("ppo", "CartPole-v1", SMALL | PREDICTED, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),

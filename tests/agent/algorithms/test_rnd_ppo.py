@@ -166,6 +166,7 @@ def test_order_networks_then_predictor_and_the_target_is_nowhere(batch: dict[str
     predictor = predictor_of(algorithm)
     gradients, _ = algorithm.compute_gradients(batch)
     assert all(gradient is not None for gradient in gradients)
+    assert all(p.grad is None for p in algorithm.distillation.target.parameters())
     algorithm.apply_gradients(gradients)
     assert all(torch.equal(*pair) for pair in zip(target, algorithm.distillation.target.parameters(), strict=True))
     assert not any(torch.equal(*pair) for pair in zip(predictor, predictor_of(algorithm), strict=True))
