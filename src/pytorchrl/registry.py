@@ -10,13 +10,16 @@ from pytorchrl.errors import ConfigError, suggestion
 ALGORITHMS = {
     "A2C": "pytorchrl.agent.algorithms.on_policy.a2c",
     "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
-    "RND_PPO": "pytorchrl.agent.algorithms.on_policy.rnd_ppo",
     "PPOD": "pytorchrl.agent.algorithms.on_policy.ppod",
+    "RND_PPO": "pytorchrl.agent.algorithms.on_policy.rnd_ppo",
     "DDQN": "pytorchrl.agent.algorithms.off_policy.ddqn",
     "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
     "SAC": "pytorchrl.agent.algorithms.off_policy.sac",
     "MPO": "pytorchrl.agent.algorithms.off_policy.mpo",
+    "MPC_RS": "pytorchrl.agent.algorithms.model_based.mpc_rs",
+    "MPC_CEM": "pytorchrl.agent.algorithms.model_based.mpc_cem",
+    "MPC_PDDM": "pytorchrl.agent.algorithms.model_based.mpc_pddm",
 }
 
 STORAGES = {
@@ -29,24 +32,29 @@ STORAGES = {
     "PERBuffer": "pytorchrl.agent.storages.off_policy.per_buffer",
     "EREBuffer": "pytorchrl.agent.storages.off_policy.ere_buffer",
     "HERBuffer": "pytorchrl.agent.storages.off_policy.her_buffer",
+    "MBReplayBuffer": "pytorchrl.agent.storages.model_based.mb_buffer",
 }
 
 ACTORS = {
     "OnPolicyActor": "pytorchrl.agent.actors.on_policy_actor",
     "OffPolicyActor": "pytorchrl.agent.actors.off_policy_actor",
+    "ModelBasedPlannerActor": "pytorchrl.agent.actors.model_based_planner_actor",
 }
 
 # The actor and storage that go with an algorithm unless others are named.
 COMPANIONS = {
     "A2C": ("OnPolicyActor", "VanillaOnPolicyBuffer"),
     "PPO": ("OnPolicyActor", "GAEBuffer"),
-    "RND_PPO": ("OnPolicyActor", "GAEBuffer"),
     "PPOD": ("OnPolicyActor", "PPODBuffer"),
+    "RND_PPO": ("OnPolicyActor", "GAEBuffer"),
     "DDQN": ("OffPolicyActor", "ReplayBuffer"),
     "DDPG": ("OffPolicyActor", "ReplayBuffer"),
     "TD3": ("OffPolicyActor", "ReplayBuffer"),
     "SAC": ("OffPolicyActor", "ReplayBuffer"),
     "MPO": ("OffPolicyActor", "ReplayBuffer"),
+    "MPC_RS": ("ModelBasedPlannerActor", "MBReplayBuffer"),
+    "MPC_CEM": ("ModelBasedPlannerActor", "MBReplayBuffer"),
+    "MPC_PDDM": ("ModelBasedPlannerActor", "MBReplayBuffer"),
 }
 
 # Terms that may join an algorithm's policy loss.

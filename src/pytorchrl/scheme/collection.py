@@ -89,7 +89,7 @@ class Collector:
 
         They are not counted, and the run begins afterwards with new episodes.
         """
-        wanted, obs = self.algorithm.random_steps_wanted, self.obs
+        obs, wanted = self.obs, self.algorithm.random_steps_wanted
         for _ in range(wanted):
             obs, _, _, info = self.envs.step(self.actor.random_action(self.envs.num_envs, obs))
             self.algorithm.observe(info[OBS2])

@@ -60,18 +60,20 @@ OBSERVATIONS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]]
 class KnownActor:
     """V(o) = cos(0.7·code) + h, h ← h/2 + sin(code)/4 from h = 0 where Done; feed-forward: h = 0.
 
+    Hidden states are h ``[N, 1]``; of an "LSTM" (h, c) ``[N, 2, 1]`` with c ← c/2 + sin(code)/4 and h = tanh c.
     A curious one also has V_I(o) = sin(0.3·code) − h.
     """
 
     device = torch.device("cpu")
 
-    def __init__(self, kind: str, recurrent: bool, curious: bool = False) -> None:
+    def __init__(self, kind: str, recurrent: bool | str, curious: bool = False) -> None:
         self.encode, self.decode = OBSERVATIONS[kind]
-        self.is_recurrent = recurrent
+        self.is_recurrent = bool(recurrent)
+        self.has_cells = recurrent == "LSTM"
         self.heads = ("value_net1", "ivalue_net1") if curious else ("value_net1",)
 
     def initial_rhs(self, num_envs: int) -> dict[str, Tensor]:
-        return {"policy": torch.zeros(num_envs, 1)}
+        return {"policy": torch.zeros(num_envs, 2, 1) if self.has_cells else torch.zeros(num_envs, 1)}
 
     def log_prob(self, obs: Any) -> Tensor:
         return -self.decode(obs).float()[:, None].sin().abs()
@@ -92,8 +94,13 @@ class KnownActor:
     def get_value(self, obs: Any, rhs: Mapping[str, Tensor], done: Tensor) -> dict[str, Any]:
         assert done.shape == (len(done), 1)
         codes = self.decode(obs).float()[:, None]
-        h = rhs["policy"] * (1 - done) * self.is_recurrent
-        following = (h / 2 + codes.sin() / 4) * self.is_recurrent
+        if self.has_cells:
+            h, c = (rhs["policy"] * (1 - done)[:, None]).unbind(1)
+            c = c / 2 + codes.sin() / 4
+            following = torch.stack([c.tanh(), c], dim=1)
+        else:
+            h = rhs["policy"] * (1 - done) * self.is_recurrent
+            following = (h / 2 + codes.sin() / 4) * self.is_recurrent
         values = {"value_net1": (0.7 * codes).cos() + h, "ivalue_net1": (0.3 * codes).sin() - h}
         return {**{head: values[head] for head in self.heads}, "rhs": {"policy": following}}
 
@@ -105,7 +112,7 @@ class Transition:
     env: int
     code: int
     done: float
-    hidden: float
+    hidden: list[float]
     action: int
     reward: float
     value: float
@@ -122,7 +129,7 @@ class World:
     """Hands out samples as a Collector does, and remembers them."""
 
     kind: str = "vector"
-    recurrent: bool = False
+    recurrent: bool | str = False
     num_envs: int = 3
     seed: int = 0
     ends: float = 0.3
@@ -174,7 +181,7 @@ class World:
                     env=n,
                     code=int(self.codes[n]),
                     done=self.done[n].item(),
-                    hidden=self.rhs["policy"][n].item(),
+                    hidden=self.rhs["policy"][n].flatten().tolist(),
                     action=int(sample[ACT][n]),
                     reward=sample[REW][n].item(),
                     value=sample[VAL][n].item(),

@@ -18,8 +18,9 @@ from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns, set_up
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.component import Component, Factory
 from pytorchrl.errors import NonFiniteError
+from pytorchrl.keys import OBS
 from pytorchrl.seeding import own_generator
-from pytorchrl.tree import Tree
+from pytorchrl.tree import Tree, first_leaf
 
 Batch = Mapping[str, Any]
 Info = dict[str, Tensor]
@@ -139,6 +140,14 @@ class Algorithm(Component):
     @abstractmethod
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         """(flat list of gradients, info); no parameter changes."""
+
+    def is_done_with_data(self, info: Info) -> bool:
+        """Whether to leave out the gradients that ``info`` came with, and all others of the present data."""
+        return False
+
+    def rows_in(self, batch: Batch) -> int:
+        """How many samples a batch has."""
+        return len(first_leaf(batch[OBS]))
 
     @property
     def addon_parameters(self) -> list[Tensor]:

@@ -49,7 +49,7 @@ class DiagGaussian:
         return gaussian_log_prob(self.scale.from_box(action), self.mean, self.log_std)
 
     def entropy(self) -> Tensor:
-        return gaussian_entropy(self.log_std).expand(len(self.mean), 1)
+        return gaussian_entropy(self.log_std).expand(self.mean.shape[0], 1)
 
     def executed(self, action: Tensor) -> Tensor:
         return self.scale.clip(action)

@@ -76,6 +76,8 @@ class RND_PPO(PPO):  # noqa: N801  its name in configurations
         intrinsic_rewards_network: str | type[nn.Module] | None = None,
         intrinsic_rewards_target_network_kwargs: dict[str, Any] | None = None,
         intrinsic_rewards_predictor_network_kwargs: dict[str, Any] | None = None,
+        *,
+        target_kl: PositiveFloat | None = None,
     ) -> None:
         if actor.ivalue_net1 is None:
             raise ConfigError(
@@ -98,6 +100,7 @@ class RND_PPO(PPO):  # noqa: N801  its name in configurations
             num_test_episodes=num_test_episodes,
             use_clipped_value_loss=use_clipped_value_loss,
             policy_loss_addons=policy_loss_addons,
+            target_kl=target_kl,
         )
         self.gamma_intrinsic = gamma_intrinsic
         self.ext_adv_coeff, self.int_adv_coeff = ext_adv_coeff, int_adv_coeff
