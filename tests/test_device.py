@@ -20,6 +20,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo gru": ("ppo", "CartPole-v1", {**ON_POLICY, "actor.recurrent_net": "GRU", "num_mini_batch": 1}),
     "ppo vtrace": ("ppo", "CartPole-v1", {**ON_POLICY, "storage.name": "VTraceBuffer"}),
     "ppo bf16": ("ppo", "CartPole-v1", {**ON_POLICY, "run.precision": "bf16"}),
+    "rnd_ppo": ("rnd_ppo", "CartPole-v1", {**ON_POLICY, "pre_normalization_steps": 1}),
+    "ppo addons": ("ppo", "CartPole-v1", {**ON_POLICY, "policy_loss_addons": [{"name": "RewardPredictor"}]}),
     "a2c": ("a2c", "CartPole-v1", ON_POLICY),
     "ddqn": ("ddqn", "CartPole-v1", OFF_POLICY),
     "ddqn per": ("ddqn", "CartPole-v1", {**OFF_POLICY, "storage.name": "PERBuffer"}),

@@ -17,6 +17,7 @@ gymnasium.register_envs(ale_py)
 
 # Small enough to begin at once; what an algorithm or storage does not have is left out.
 SMALL = {"storage.size": 8, "start_steps": 2, "num_updates": 1, "update_every": 2, "mini_batch_size": 4}
+SMALL |= {"pre_normalization_steps": 1}
 
 PRESETS = [(algorithm, name) for algorithm in registry.ALGORITHMS for name in presets_of(algorithm)]
 

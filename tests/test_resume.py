@@ -161,6 +161,7 @@ CURIOUS = {
     "algorithm.pre_normalization_length": 8,
     "algorithm.predictor_proportion": 0.5,
 }
+PREDICTED = {"algorithm.policy_loss_addons": [{"name": "RewardPredictor", "config": {"masked_sparse_obs_ratio": 0.5}}]}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -196,6 +197,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     ),
     "RND-PPO": ("rnd_ppo", "CartPole-v1", SMALL | CURIOUS, STEPS),
     "RND-PPO, not saved, GRU": ("rnd_ppo", Corridor, SMALL | CURIOUS | GRU, STEPS),
+    "PPO with an add-on": ("ppo", "CartPole-v1", SMALL | PREDICTED, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),

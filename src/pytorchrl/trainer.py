@@ -116,6 +116,7 @@ class Trainer:
             saved = f"episodes are cut at checkpoints, {every}, since the environment cannot be saved ({reason})"
         N, envs = config.env.num_envs, scheme.envs
         each = "" if scheme.distributed is None else " for each collector"
+        wanted = scheme.algorithm.random_steps_wanted * N
         threads = f"{config.run.threads} thread{'s' if config.run.threads > 1 else ''}"
         return [
             f"{config.algorithm.name} on {config.env.id} for {config.run.steps:,} steps, seed {config.run.seed}"
@@ -127,6 +128,7 @@ class Trainer:
             f" {epochs * parts / rows:.3g} per step; device"
             f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"
             f" ({self.precision_reason}).",
+            *([f"Before the first, {wanted:,} steps of random actions, which are not counted."] if wanted else []),
             *scheme.storage.memory_stated(),
             *config.notes,
         ]

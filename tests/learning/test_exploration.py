@@ -21,7 +21,7 @@ COMMON = {"lr": 2e-3, "num_mini_batch": 4, "use_clipped_value_loss": False, "tes
 CURIOUS = {"predictor_proportion": 0.25, "pre_normalization_steps": 4, "pre_normalization_length": 64}
 
 
-def success(algorithm: type[PPO], seed: int, **parameters: Any) -> tuple[float, float]:
+def success(algorithm: type[PPO], seed: int, steps: int, **parameters: Any) -> tuple[float, float]:
     """(share of the last 100 training episodes that reached the end, share of all of them)."""
     envs_factory, action_space, observation_space = VecEnv.create_factory(LongChain, {}, 16, backend="sync")
     algo_factory, name = algorithm.create_factory(**COMMON, **parameters)
@@ -29,21 +29,21 @@ def success(algorithm: type[PPO], seed: int, **parameters: Any) -> tuple[float, 
         observation_space, action_space, name, feature_extractor_kwargs={"hidden_sizes": [64]}
     )
     scheme = Scheme(algo_factory, actor_factory, GAEBuffer.create_factory(size=64), envs_factory, seed=seed)
-    learner = Learner(scheme, STEPS)
+    learner = Learner(scheme, steps)
     returns = []
     while not learner.done():
         returns += [episode.ret for _, episode in learner.step().episodes]
     return sum(returns[-100:]) / 100, sum(returns) / len(returns)
 
 
-def side_by_side(seed: int) -> None:
-    curious, plain = success(RND_PPO, seed, **CURIOUS), success(PPO, seed)
+def side_by_side(seed: int, steps: int = STEPS) -> None:
+    curious, plain = success(RND_PPO, seed, steps, **CURIOUS), success(PPO, seed, steps)
     assert curious[0] >= 0.9, curious
     assert plain == (0.0, 0.0)
 
 
 def test_curiosity_reaches_the_end_and_chance_does_not() -> None:
-    side_by_side(2)
+    side_by_side(2, steps=36_864)
 
 
 @pytest.mark.slow

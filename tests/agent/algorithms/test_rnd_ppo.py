@@ -78,7 +78,10 @@ class Predictions(nn.Module):
     """An actor whose predictions are its parameters."""
 
     is_recurrent = False
-    input_space = VECTOR
+    feature_space = VECTOR
+
+    def readable(self, obs: Any) -> Any:
+        return obs
 
     def __init__(self, log_probs: Tensor, values: Tensor, ivalues: Tensor) -> None:
         super().__init__()
@@ -132,7 +135,8 @@ def test_the_loss_of_an_independent_formula(batch: dict[str, Any], clipped: bool
         "min_intrinsic_rewards": given[IREW].min(),
         "max_intrinsic_rewards": given[IREW].max(),
     }
-    assert {name: value.item() for name, value in info.items()} == pytest.approx(expected, abs=1e-5)
+    assert {name: info[name].item() for name in expected} == pytest.approx(expected, abs=1e-5)
+    assert set(info) == {*expected, "approx_kl", "clip_fraction"}
     assert loss.item() == pytest.approx(expected["loss"], abs=1e-5)
     assert not any(value.requires_grad for value in info.values())
 
@@ -163,6 +167,7 @@ def test_order_networks_then_predictor_and_the_target_is_nowhere(batch: dict[str
     predictor = predictor_of(algorithm)
     gradients, _ = algorithm.compute_gradients(batch)
     assert all(gradient is not None for gradient in gradients)
+    assert all(p.grad is None for p in algorithm.distillation.target.parameters())
     algorithm.apply_gradients(gradients)
     assert all(torch.equal(*pair) for pair in zip(target, algorithm.distillation.target.parameters(), strict=True))
     assert not any(torch.equal(*pair) for pair in zip(predictor, predictor_of(algorithm), strict=True))

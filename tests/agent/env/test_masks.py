@@ -75,6 +75,7 @@ OFF_POLICY = {
 AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("ppo", ON_POLICY),
     "ppo recurrent": ("ppo", ON_POLICY | {"actor.recurrent_net": "GRU"}),
+    "rnd_ppo": ("rnd_ppo", ON_POLICY | {"pre_normalization_steps": 1, "pre_normalization_length": 20}),
     "a2c": ("a2c", {"storage.size": 8}),
     "a2c, v-trace": ("a2c", {"storage.size": 8, "storage.name": "VTraceBuffer"}),
     "ddqn": ("ddqn", OFF_POLICY | {"algorithm.initial_epsilon": 0.5}),
@@ -103,7 +104,7 @@ def test_no_illegal_action_in_training_and_evaluation(tmp_path: Path, agent: str
 
 
 @pytest.mark.parametrize("where", ["info", "dict"])
-@pytest.mark.parametrize("agent", ["ppo", "a2c"])
+@pytest.mark.parametrize("agent", ["ppo", "rnd_ppo", "a2c"])
 def test_masks_of_several_choices(tmp_path: Path, agent: str, where: str) -> None:
     algorithm, parameters = AGENTS[agent]
 

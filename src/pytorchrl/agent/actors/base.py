@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -120,10 +120,13 @@ class Actor(nn.Module, Component):
                 logits = self.allowed(torch.zeros(num_envs, int(space.n), device=self.device), obs)
                 return Categorical(logits.cpu()).sample(self.generator).to(self.device)
             return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
-        if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-            sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
-            share = torch.rand(num_envs, sizes.size, generator=self.generator, dtype=torch.float64)
-            return (share * torch.from_numpy(sizes.reshape(-1))).long().to(self.device)
+        if isinstance(space, spaces.MultiDiscrete):
+            sizes = space.nvec.reshape(-1).tolist()
+            logits = torch.zeros(num_envs, sum(sizes), device=self.device)
+            parts = torch.split((logits if obs is None else self.allowed(logits, obs)).cpu(), sizes, -1)
+            return torch.cat([Categorical(part).sample(self.generator) for part in parts], -1).to(self.device)
+        if isinstance(space, spaces.MultiBinary):
+            return torch.randint(2, (num_envs, math.prod(space.shape)), generator=self.generator).to(self.device)
         if not isinstance(space, spaces.Box):
             raise SpaceError(
                 f"no random actions for action space {space}", "Supported: Discrete, MultiDiscrete, MultiBinary, Box."

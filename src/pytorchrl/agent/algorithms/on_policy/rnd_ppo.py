@@ -77,6 +77,8 @@ class RND_PPO(PPO):  # noqa: N801  its name in configurations
         intrinsic_rewards_network: str | type[nn.Module] | None = None,
         intrinsic_rewards_target_network_kwargs: dict[str, Any] | None = None,
         intrinsic_rewards_predictor_network_kwargs: dict[str, Any] | None = None,
+        *,
+        target_kl: PositiveFloat | None = None,
     ) -> None:
         if actor.ivalue_net1 is None:
             raise ConfigError(
@@ -99,13 +101,14 @@ class RND_PPO(PPO):  # noqa: N801  its name in configurations
             num_test_episodes=num_test_episodes,
             use_clipped_value_loss=use_clipped_value_loss,
             policy_loss_addons=policy_loss_addons,
+            target_kl=target_kl,
         )
         self.gamma_intrinsic = gamma_intrinsic
         self.ext_adv_coeff, self.int_adv_coeff = ext_adv_coeff, int_adv_coeff
         self.predictor_proportion = predictor_proportion
         self.pre_normalization_steps, self.pre_normalization_length = pre_normalization_steps, pre_normalization_length
         self.distillation = Distillation(
-            actor.input_space,
+            actor.feature_space,
             1 if envs is None else envs.env_kwargs.get("frame_stack", 1),
             intrinsic_rewards_network,
             intrinsic_rewards_target_network_kwargs,
@@ -125,11 +128,11 @@ class RND_PPO(PPO):  # noqa: N801  its name in configurations
 
     def observe(self, obs: Tree) -> None:
         """Merge observations into the moments that whiten them."""
-        self.distillation.observe(obs)
+        self.distillation.observe(self.actor.readable(obs))
 
     def intrinsic_rewards(self, successors: Tree) -> Tensor:
         """i_t = mean (f̂(ô_{t+1}) − f(ô_{t+1}))² over the features, ``[B, 1]``; then they join the moments (alg. 1)."""
-        rewards = self.distillation.surprise(successors)
+        rewards = self.distillation.surprise(self.actor.readable(successors))
         self.observe(successors)
         return rewards
 
@@ -144,7 +147,7 @@ class RND_PPO(PPO):  # noqa: N801  its name in configurations
 
     def distillation_loss(self, batch: Batch) -> Tensor:
         """mean ‖f̂(ô) − f(ô)‖² over a random share of the rows, and where MASK is 1 if there is one (§2.2)."""
-        errors = self.distillation(batch[OBS2])
+        errors = self.distillation(self.actor.readable(batch[OBS2]))
         chance = torch.rand(errors.shape, generator=self.generator).to(errors.device)
         kept = (chance < self.predictor_proportion) * batch.get(MASK, 1.0)
         return (errors * kept).sum() / kept.sum().clamp(min=1.0)  # type: ignore[no-any-return]

@@ -44,9 +44,10 @@ class RewardPredictor(PolicyLossAddOn, Component):
 
     def setup(self, actor: Actor, device: torch.device) -> None:
         """Build the network; a predictor serves one algorithm."""
-        features = make_extractor(actor.input_space, self.predictor_net_factory, self.predictor_net_kwargs)
+        features = make_extractor(actor.feature_space, self.predictor_net_factory, self.predictor_net_kwargs)
         head = orthogonal(nn.Linear(features.num_features, 1), 1.0)  # type: ignore[arg-type]
         self.network = nn.Sequential(features, head).to(device)
+        self.actor = actor
         self.generator = own_generator()
 
     def parameters(self) -> list[nn.Parameter]:
@@ -69,7 +70,7 @@ class RewardPredictor(PolicyLossAddOn, Component):
         targets = batch[self.predicts]
         kept = self.kept(targets)
         count = kept.sum().clamp(min=1.0)
-        errors = self.network(batch[OBS]) - targets
+        errors = self.network(self.actor.readable(batch[OBS])) - targets
         loss = 0.5 * (errors.square() * kept).sum() / count
         sizes = errors.detach().abs() * kept
         largest = sizes.max()
