@@ -5,6 +5,7 @@ One thread each, the libraries' own backends. Names: ``python -m benchmarks trai
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,7 @@ SB3_OFF = {
     "buffer_size": 100_000,
     "policy_kwargs": {"net_arch": [256, 256]},
 }
+ONE_CRITIC = ("actor.num_critics=1",)
 CRITICS = ("lr_q=3e-4", "lr_pi=3e-4")
 
 TASKS = {
@@ -60,9 +62,15 @@ TASKS = {
     ),
     "a2c_cartpole": Task("a2c", "CartPole-v1", 8, 20_480, (*ON_POLICY, "storage.size=5"), "A2C", {"n_steps": 5}),
     "ddqn_cartpole": Task(
-        "ddqn", "CartPole-v1", 1, 1500, (*OFF_POLICY, "lr=1e-4"), "DQN", {**SB3_OFF, "target_update_interval": 100}
+        "ddqn",
+        "CartPole-v1",
+        1,
+        1500,
+        (*OFF_POLICY, *ONE_CRITIC, "lr=1e-4"),
+        "DQN",
+        {**SB3_OFF, "target_update_interval": 100},
     ),
-    "ddpg_halfcheetah": Task("ddpg", "HalfCheetah-v5", 1, 500, (*OFF_POLICY, *CRITICS), "DDPG", SB3_OFF),
+    "ddpg_halfcheetah": Task("ddpg", "HalfCheetah-v5", 1, 500, (*OFF_POLICY, *ONE_CRITIC, *CRITICS), "DDPG", SB3_OFF),
     "td3_halfcheetah": Task(
         "td3", "HalfCheetah-v5", 1, 500, (*OFF_POLICY, *CRITICS, "target_update_interval=2"), "TD3", SB3_OFF
     ),
@@ -73,10 +81,13 @@ TASKS = {
 def ours(task: Task) -> Callable[[], None]:
     from pytorchrl.build import build_scheme
     from pytorchrl.config import parse_override, resolve
+    from pytorchrl.precision import precision_of
 
     settings = [*task.ours, f"env.num_envs={task.num_envs}", "run.steps=1000000"]
     overrides = [parse_override(text) for text in settings]
-    scheme = build_scheme(resolve(task.algorithm, task.env, preset="none", overrides=overrides), None, "cpu")
+    config = resolve(task.algorithm, task.env, preset="none", overrides=overrides)
+    config.run.precision = precision_of(config.run.precision, "cpu")[0]
+    scheme = build_scheme(config, None, "cpu")
 
     def run() -> None:
         done = 0
@@ -97,7 +108,9 @@ def stable_baselines3(task: Task) -> Callable[[], None]:
         envs: Any = VecFrameStack(make_atari_env(task.env, n_envs=task.num_envs), 4)
     else:
         envs = make_vec_env(task.env, n_envs=task.num_envs)
-    model = getattr(stable_baselines3, task.peer)(task.policy, envs, device="cpu", **task.theirs)
+    # A copy: the peer's SAC writes into the policy_kwargs that it is given.
+    settings = copy.deepcopy(task.theirs)
+    model = getattr(stable_baselines3, task.peer)(task.policy, envs, device="cpu", **settings)
     return lambda: model.learn(task.steps, reset_num_timesteps=False) and None
 
 

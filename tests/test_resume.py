@@ -131,6 +131,8 @@ SAC_SMALL = {
 # Constraints so tight that the multipliers act.
 MPO_SMALL = SAC_SMALL | {f"algorithm.{name}_constraint": 1e-9 for name in ("kl", "kl_mean", "kl_var")}
 GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
+# Its own episodes are the demos.
+PPOD = {"storage.rho": 0.3, "storage.phi": 0.3, "storage.total_buffer_demo_capacity": 5}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -153,6 +155,9 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
         {key: value for key, value in SMALL.items() if "epochs" not in key and "mini" not in key},
         STEPS,
     ),
+    "PPO+D": ("ppod", "CartPole-v1", SMALL | PPOD, STEPS),
+    "PPO+D, recurrent": ("ppod", SavedCorridor, SMALL | PPOD | GRU, STEPS),
+    "PPO+D, not saved": ("ppod", Corridor, SMALL | PPOD, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),

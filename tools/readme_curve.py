@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pytorchrl.report.curves import chart
+from pytorchrl.report.curves import Line, chart
 
 WINDOW, POINTS = 20, 100
 
@@ -32,7 +32,7 @@ def main() -> None:
     band = list(zip(grid, curves.min(0), curves.max(0), strict=True))
     title = f"PPO on CartPole-v1: mean, worst and best of {len(runs)} seeds"
     # An image has no text color to inherit: gray reads on light and on dark pages.
-    print(chart(title, points, "environment steps", band).replace("currentColor", "#888"))
+    print(chart(title, [Line(points, band)], "environment steps").replace("currentColor", "#888"))
 
 
 if __name__ == "__main__":

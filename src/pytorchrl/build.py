@@ -49,4 +49,5 @@ def build_scheme(config: RunConfig, env_fn: EnvMaker | None, device: str) -> Sch
         local_device=device,
         seed=config.run.seed,
         normalize_rewards=config.env.normalize_rewards,
+        precision=config.run.precision,
     )

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -28,6 +26,7 @@ from pytorchrl.parameters import (
     convert,
     parameters_of,
 )
+from pytorchrl.presets import preset_for, presets_of
 from pytorchrl.registry import COMPANIONS, KINDS, NAMES, canonical_name, load_class
 from pytorchrl.strict_yaml import parse_yaml, read_yaml
 
@@ -85,13 +84,6 @@ def parse_override(text: str) -> tuple[str, Node]:
         raise ConfigError(f"--set {text}: expected PATH=VALUE", "For example: --set algorithm.gamma=0.98")
     node = parse_yaml(value, f"--set {path}") if value.strip() else Node("", text=True)
     return path.strip(), node
-
-
-def presets_of(algorithm: str) -> dict[str, Node]:
-    """The zoo's presets of an algorithm, by environment id or family ("ALE/*"); "default" is the general one."""
-    file = resources.files("pytorchrl") / "zoo" / f"{algorithm.lower()}.yaml"
-    presets = parse_yaml(file.read_text("utf-8"), f"zoo/{file.name}").value if file.is_file() else {}
-    return {name: node.value["config"] for name, node in presets.items()}
 
 
 def _file_layer(config: str | Path) -> Layer:
@@ -200,9 +192,8 @@ class _Resolver:
         known = presets_of(algorithm)
         if preset is not None and preset not in list(known):
             raise ConfigError(f"{algorithm} has no preset '{preset}'", suggestion(str(preset), [*known, "none"]))
-        families = [pattern for pattern in known if fnmatchcase(self.env_id, pattern)]
-        name = preset or (self.env_id if self.env_id in known else [*families, "default"][0])
-        if name not in known:
+        name = preset or preset_for(algorithm, self.env_id)
+        if name is None:
             return None
         self.layers.insert(0, Layer(f"preset {algorithm.lower()}/{name}", known[name], is_preset=True))
         return name

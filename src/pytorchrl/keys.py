@@ -28,6 +28,9 @@ N_STEP = "n_step"
 PER_WEIGHTS = "per_weights"
 INDICES = "idxs"
 
+# An environment's own: the entry of its info, or of its Dict observation, that says which actions are allowed now.
+ACTION_MASK = "action_mask"
+
 # Info sections.
 ALGORITHM = "Algorithm"
 EPISODES = "Episodes"

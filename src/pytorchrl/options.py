@@ -10,6 +10,7 @@ from pytorchrl.registry import NAMES
 from pytorchrl.strict_yaml import to_yaml
 
 Seed = Annotated[int, Range(0, LARGEST_SEED)]
+Precision = Literal["auto", "fp32", "onednn", "bf16"]
 
 
 @dataclass
@@ -43,6 +44,7 @@ class RunOptions:
         checkpoint_every: environment steps between checkpoints; null for 1/10 of steps.
         device: where networks and storage live.
         threads: intra-op threads of the learning process.
+        precision: of the learning's matrix products on the CPU; auto measures whether oneDNN is faster and as exact.
         logger: where figures are written, beside the CSV files that are always there.
     """
 
@@ -53,6 +55,7 @@ class RunOptions:
     checkpoint_every: PositiveInt | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Range(1, 1024)] = 1
+    precision: Precision = "auto"
     logger: tuple[Literal["csv", "tensorboard"], ...] = ("csv", "tensorboard")
 
 

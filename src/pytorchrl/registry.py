@@ -10,6 +10,7 @@ from pytorchrl.errors import ConfigError, suggestion
 ALGORITHMS = {
     "A2C": "pytorchrl.agent.algorithms.on_policy.a2c",
     "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
+    "PPOD": "pytorchrl.agent.algorithms.on_policy.ppod",
     "DDQN": "pytorchrl.agent.algorithms.off_policy.ddqn",
     "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
@@ -21,6 +22,7 @@ STORAGES = {
     "VanillaOnPolicyBuffer": "pytorchrl.agent.storages.on_policy.vanilla_on_policy_buffer",
     "GAEBuffer": "pytorchrl.agent.storages.on_policy.gae_buffer",
     "VTraceBuffer": "pytorchrl.agent.storages.on_policy.vtrace_buffer",
+    "PPODBuffer": "pytorchrl.agent.storages.on_policy.ppod_buffer",
     "ReplayBuffer": "pytorchrl.agent.storages.off_policy.replay_buffer",
     "NStepBuffer": "pytorchrl.agent.storages.off_policy.nstep_buffer",
     "PERBuffer": "pytorchrl.agent.storages.off_policy.per_buffer",
@@ -37,6 +39,7 @@ ACTORS = {
 COMPANIONS = {
     "A2C": ("OnPolicyActor", "VanillaOnPolicyBuffer"),
     "PPO": ("OnPolicyActor", "GAEBuffer"),
+    "PPOD": ("OnPolicyActor", "PPODBuffer"),
     "DDQN": ("OffPolicyActor", "ReplayBuffer"),
     "DDPG": ("OffPolicyActor", "ReplayBuffer"),
     "TD3": ("OffPolicyActor", "ReplayBuffer"),

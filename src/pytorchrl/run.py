@@ -152,7 +152,7 @@ def evaluate(policy: Policy, num_episodes: int, seed: int = 0, env: EnvLike | No
         check_env_id(str(policy.info["env"]))
         env = str(policy.info["env"])
     maker = partial(env_maker(env), **policy.info["env_kwargs"]) if isinstance(env, str) else env
-    envs = VecEnv(maker, min(num_episodes, 10), mode="test")
+    envs = VecEnv(maker, min(num_episodes, 10), mode="test", masked=policy.actor.is_masked)
 
     def acting(obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.inference_mode():

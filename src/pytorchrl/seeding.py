@@ -11,7 +11,16 @@ import torch
 from pytorchrl.parameters import LARGEST_SEED
 
 # The branches. A new kind goes to the end: the numbers are part of what a seed means.
-KINDS = {"model": 0, "acting": 1, "storage": 2, "train_env": 3, "test_env": 4, "episodes": 5, "barrier": 6}
+KINDS = {
+    "model": 0,
+    "acting": 1,
+    "storage": 2,
+    "train_env": 3,
+    "test_env": 4,
+    "episodes": 5,
+    "barrier": 6,
+    "bootstrap": 7,
+}
 
 
 def derived_seed(seed: int, kind: str, *indices: int) -> int:

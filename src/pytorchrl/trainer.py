@@ -21,6 +21,7 @@ from pytorchrl.logs import open_log
 from pytorchrl.memory import in_units
 from pytorchrl.options import RunConfig
 from pytorchrl.policy import WEIGHTS, load_weights, policy_files, save_files
+from pytorchrl.precision import precision_of
 from pytorchrl.progress import Progress
 from pytorchrl.run_folder import RunFolder, surroundings
 from pytorchrl.shards import ShardFolder
@@ -44,6 +45,8 @@ class Trainer:
         self.config = config
         self.device, self.device_reason = device_of(config.run.device)
         torch.set_num_threads(config.run.threads)
+        # What a run computes with belongs to it: resumed or repeated, it is not measured again.
+        config.run.precision, self.precision_reason = precision_of(config.run.precision, self.device)
         scheme = build_scheme(config, env_fn, self.device)
         self.learner = Learner(scheme, config.run.steps, anneal=config.anneal, eval_every=config.run.eval_every)
         self.told: list[str] = []  # what is to be said between two rounds
@@ -52,7 +55,10 @@ class Trainer:
     def run(self, folder: RunFolder, quiet: bool, resume: bool = False) -> Progress:
         """Train to the end, from the newest checkpoint if ``resume``; leaves a status that says how it ended."""
         self.folder = folder
-        facts = surroundings(sys.argv) | {"seed": self.config.run.seed}
+        facts = surroundings(sys.argv) | {"seed": self.config.run.seed, "preset": self.config.preset}
+        if resume:  # the command that repeats the run is the one that began it
+            begun = folder.read_status()
+            facts |= {name: begun[name] for name in ("command", "preset") if name in begun}
         title = f"{self.config.algorithm.name} on {self.config.env.id}, seed {self.config.run.seed}"
         log_every = self.config.run.log_every or max(self.config.run.steps // 200, 1)
         try:
@@ -105,7 +111,8 @@ class Trainer:
             f"{N} environment{'s' if N > 1 else ''}, backend {envs.backend_name} ({envs.backend_reason}); {saved}.",
             f"Every {rows:,} steps {epochs * parts} updates ({epochs} x {parts} mini-batches), which is"
             f" {epochs * parts / rows:.3g} per step; device"
-            f" {self.device} ({self.device_reason}), {threads}.",
+            f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"
+            f" ({self.precision_reason}).",
             *scheme.storage.memory_stated(),
             *config.notes,
         ]

@@ -136,6 +136,10 @@ WORDS = {
     "resume nothing": by_words("resume nope", "nope: this is not a run folder"),
     "resume what is done": by_words("resume {finished}", "this run is done, with 256 steps", "--steps N"),
     "report nothing": by_words("report nope", "nope: this is not a run folder"),
+    "report nothing beside a run": by_words("report {finished} nope", "nope: this is not a run folder"),
+    "report without a run": by_words("report", "the following arguments are required: RUN"),
+    "report to nowhere": by_words("report {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
+    "report to no port": by_words("report {finished} --live --port 70000", "--port: expected a number between 0 and"),
     "list what": by_words("list algorithm", "nothing to list under 'algorithm'", "Did you mean 'algorithms'?"),
 }
 

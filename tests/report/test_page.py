@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.report.pages import Tags, folder_with
 
 import pytorchrl as prl
-from pytorchrl.report.curves import chart, nice_ticks, short
-from pytorchrl.report.page import moving_mean, write_report
-from pytorchrl.run_folder import RunFolder
+from pytorchrl.report.curves import Line, chart, intervals, nice_ticks, short
+from pytorchrl.report.data import moving_mean, thinned
+from pytorchrl.report.page import in_units, write_report
 
 PROGRESS = "time/total_timesteps,time/time_elapsed,time/fps,eval/mean_reward,train/n_updates,train/loss\n"
 
@@ -23,34 +20,6 @@ PROGRESS = "time/total_timesteps,time/time_elapsed,time/fps,eval/mean_reward,tra
 def run(tmp_path_factory: pytest.TempPathFactory) -> prl.Run:
     overrides = {"storage.size": 32, "env.num_envs": 2, "run.eval_every": 128, "algorithm.num_test_episodes": 1}
     return prl.train("ppo", "CartPole-v1", steps=512, overrides=overrides, run=tmp_path_factory.mktemp("page") / "x<y")
-
-
-def folder_with(path: Path, progress: str = "", episodes: str = "", **status: object) -> RunFolder:
-    folder = RunFolder(path)
-    folder.config.write_text("a: '<b>&'\n")
-    folder.status.write_text(json.dumps({"state": "done", "steps": 3, "command": ["x", "a b"], **status}))
-    folder.progress.write_text(progress)
-    folder.episodes.write_text(episodes)
-    return folder
-
-
-class Tags(HTMLParser):
-    """Counts what is opened and not closed, and collects what is referred to."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.references: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.references += [value or "" for name, value in attributes if name in ("src", "href", "data", "action")]
-        if tag not in ("meta", "line", "circle", "polygon", "polyline"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in ("meta", "line", "circle", "polygon", "polyline"):
-            assert self.open.pop() == tag
 
 
 class TestPage:
@@ -63,9 +32,10 @@ class TestPage:
             ">value_loss<",
         ):
             assert title in text
-        assert text.count("<svg") >= 5
+        assert text.count("<svg") >= 4 + 2 + 4 * 3
         assert "<polygon" in text
         assert "name: GAEBuffer" in text
+        assert f"pytorchrl train --config {run.path}".replace("<", "&lt;") in text.replace("&#x27;", "")
         assert "&quot;cores&quot;" in text
         assert "<b>512</b>steps" in text
         assert f"<b>{sum(run.scores) / len(run.scores):,.1f}</b>return (last {len(run.scores)})" in text
@@ -73,7 +43,7 @@ class TestPage:
     def test_it_needs_nothing_else(self, run: prl.Run) -> None:
         text = (run.path / "report.html").read_text()
         assert re.findall(r"https?://(?!www\.w3\.org/2000/svg\")", text) == []
-        assert re.findall(r"<(script|link|img|iframe|object)|@import|url\(", text) == []
+        assert re.findall(r"<(script|link|img|video|iframe|object)|@import|url\(", text) == []
         assert Tags(text).references == []
 
     def test_it_is_whole(self, run: prl.Run) -> None:
@@ -86,7 +56,7 @@ class TestPage:
         folder.config.write_text(evil)
         text = write_report(folder).read_text()
         assert "<script" not in text
-        assert text.count("&lt;script&gt;") == 5
+        assert text.count("&lt;script&gt;") == 6
 
     @pytest.mark.parametrize(
         ("progress", "episodes"),
@@ -115,22 +85,12 @@ class TestPage:
 
     def test_why_it_failed(self, tmp_path: Path) -> None:
         folder = folder_with(tmp_path, state="failed", error="EnvError: step raised")
-        assert "<pre>EnvError: step raised</pre>" in write_report(folder).read_text()
+        assert ">EnvError: step raised</pre>" in write_report(folder).read_text()
 
     def test_a_name_that_is_no_text(self, tmp_path: Path) -> None:
         path = tmp_path / "a\udcff"
         path.mkdir()
         assert "<h1>a?</h1>" in write_report(folder_with(path)).read_text()
-
-    @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-    def test_a_browser_draws_it(self, run: prl.Run, tmp_path: Path) -> None:
-        picture = tmp_path / "report.png"
-        flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-        quiet = ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
-        size = ["--window-size=900,1800", f"--screenshot={picture}"]
-        page = (run.path / "report.html").as_uri()
-        subprocess.run(["chromium", *flags.split(), *quiet, *size, page], capture_output=True, timeout=120)
-        assert picture.stat().st_size > 30_000
 
 
 class TestCurves:
@@ -161,14 +121,26 @@ class TestCurves:
         assert short(value) == text
 
     def test_a_line_goes_from_corner_to_corner(self) -> None:
-        drawn = chart("t", [(0, 0), (100, 100)], "x")
+        drawn = chart("t", [Line([(0, 0), (100, 100)])], "x")
         points = re.search(r'<polyline points="([^"]*)"', drawn)
         assert points is not None
         assert points[1] == "64.0,244.0 708.0,28.0"
 
     def test_a_single_point_is_seen(self) -> None:
-        assert "<circle" in chart("t", [(1, 1)], "x")
-        assert chart("t", [], "x") == chart("t", [(1, float("nan"))], "x") == ""
+        assert "<circle" in chart("t", [Line([(1, 1)])], "x")
+        assert chart("t", [], "x") == chart("t", [Line([(1, float("nan"))])], "x") == ""
+        assert intervals("t", [("a", 0.0, float("nan"), 1.0)], "x") == ""
+
+    def test_lines_are_told_apart_without_color(self) -> None:
+        drawn = chart("t", [Line([(0, 0), (1, 1)], label=f"line {rank}", rank=rank) for rank in range(4)], "x")
+        ways = re.findall(r'<polyline [^>]*stroke="(#[0-9a-f]+)" stroke-width="2"( stroke-dasharray="[^"]+")?', drawn)
+        assert len(set(ways)) == len({dashes for _, dashes in ways}) == 4
+        assert all(f">line {rank}</text>" in drawn for rank in range(4))
+
+    def test_intervals_lie_where_their_numbers_are(self) -> None:
+        drawn = intervals("t", [("a", 0.0, 5.0, 10.0)], "x")
+        assert 'x1="64.0" x2="708.0"' in drawn
+        assert '<circle cx="386.0"' in drawn
 
     def test_the_window_moves(self) -> None:
         curve, band = moving_mean([(i, float(i >= 100)) for i in range(300)])
@@ -182,3 +154,18 @@ class TestCurves:
         curve, _ = moving_mean([(i, 1.0) for i in range(100_001)])
         assert len(curve) < 500
         assert curve[-1] == (100_000, 1.0)
+
+    def test_thinning_keeps_the_extremes(self) -> None:
+        points = [(float(i), float(i % 7)) for i in range(10_000)]
+        points[4321] = (4321.0, -50.0)
+        kept = thinned(points)
+        assert len(kept) <= 500
+        assert (4321.0, -50.0) in kept
+        assert list(kept) == sorted(kept)
+        assert thinned(points[:300]) == points[:300]
+
+    @pytest.mark.parametrize(("seconds", "unit"), [(0, "seconds"), (119, "seconds"), (120, "minutes"), (7200, "hours")])
+    def test_units_of_time(self, seconds: float, unit: str) -> None:
+        points, name = in_units([(seconds, 1.0)])
+        assert name == f"{unit} of training"
+        assert points[0][0] == seconds / {"seconds": 1, "minutes": 60, "hours": 3600}[unit]

@@ -23,9 +23,7 @@ CLASSES: dict[str, Facts] = PAGES["classes"]
 FUNCTIONS: dict[str, Facts] = PAGES["functions"]
 
 # Documented classes that are not built yet. Building one means taking it off this list.
-MISSING = [
-    "pytorchrl.agent.storages.on_policy.ppod_buffer.PPODBuffer",
-]
+MISSING: list[str] = []
 
 
 def find(path: str) -> Any:

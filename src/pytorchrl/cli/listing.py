@@ -6,9 +6,9 @@ import argparse
 import inspect
 from collections.abc import Callable, Mapping
 
-from pytorchrl.config import presets_of
 from pytorchrl.console import say
 from pytorchrl.errors import ConfigError, suggestion
+from pytorchrl.presets import presets_of
 from pytorchrl.registry import ALGORITHMS, KINDS, SCHEMES, load_class
 
 

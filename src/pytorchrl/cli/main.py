@@ -66,8 +66,11 @@ def build_parser() -> Parser:
     evaluate.add_argument("--env", metavar="ENV", help="another environment than the policy's own")
     evaluate.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
-    report = commands.add_parser("report", help="draw the page of a run", allow_abbrev=False)
-    report.add_argument("run", metavar="RUN", help="a run's folder")
+    report = commands.add_parser("report", help="draw the page of a run, or compare runs", allow_abbrev=False)
+    report.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder; several are compared")
+    report.add_argument("--out", metavar="FILE", help="the page (report.html of the run, or comparison.html)")
+    report.add_argument("--live", action="store_true", help="serve the page on this machine and follow the run")
+    report.add_argument("--port", metavar="N", default="0", help="port of --live (a free one)")
 
     listing = commands.add_parser("list", help="what there is", allow_abbrev=False)
     listing.add_argument("what", metavar="WHAT", help="algorithms, storages, actors, envs, presets or schemes")
@@ -82,6 +85,7 @@ RUN_FLAGS = {
     "--backend": ("env.backend", "NAME", "auto, sync, async, vector or envpool"),
     "--device": ("run.device", "DEVICE", "auto, cpu or cuda"),
     "--threads": ("run.threads", "N", "intra-op threads (1)"),
+    "--precision": ("run.precision", "NAME", "auto, fp32, onednn or bf16 (auto: the faster exact one)"),
     "--eval-every": ("run.eval_every", "N", "environment steps between evaluations; 0 for none"),
     "--checkpoint-every": ("run.checkpoint_every", "N", "environment steps between checkpoints"),
     "--logger": ("run.logger", "NAMES", "csv,tensorboard"),
@@ -147,10 +151,10 @@ def flags_of(parser: Parser, command: str | None) -> list[str]:
     return [option for action in actions for option in action.option_strings]
 
 
-def whole_number(text: str, flag: str, low: int = 0) -> int:
+def whole_number(text: str, flag: str, low: int = 0, high: int = LARGEST_SEED) -> int:
     """A flag's number; ``ConfigError`` names the flag."""
     problems = Problems()
-    parameter = Parameter(flag, Annotated[int, Range(low, LARGEST_SEED)], None, "")
+    parameter = Parameter(flag, Annotated[int, Range(low, high)], None, "")
     number = check(Node(text, text=True), parameter, flag, problems)
     problems.raise_any()
     return int(number)

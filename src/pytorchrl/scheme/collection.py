@@ -15,7 +15,7 @@ from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
 from pytorchrl.scheme.reward_scale import RewardScale
-from pytorchrl.tree import Tree, concatenate
+from pytorchrl.tree import Tree, concatenate, to
 
 Acting = Callable[[Tree, dict[str, Tensor], Tensor], tuple[Tensor, dict[str, Tensor]]]
 
@@ -43,18 +43,22 @@ class Collector:
         self.obs: Tree
         self.rhs: dict[str, Tensor]
         self.done: Tensor
+        storage.check_collection(envs, reward_scale is not None)
         self.restart(seeds)
 
-    def collect(self, num_steps: int) -> list[tuple[int, Episode]]:
-        """``num_steps`` vector steps; the episodes that ended, each with the number of the step that ended it."""
+    def collect(self, num_steps: int) -> tuple[int, list[tuple[int, Episode]]]:
+        """``num_steps`` vector steps: (environment steps, episodes that ended and environment steps till then)."""
         obs, rhs, done = self.obs, self.rhs, self.done
-        ended = []
-        for number in range(1, num_steps + 1):
+        made, ended = 0, []
+        for _ in range(num_steps):
             action, clipped_action, rhs2, other = self.algorithm.acting_step(obs, rhs, done)
             if self.steps < self.algorithm.start_steps:
-                action = clipped_action = self.actor.random_action(self.envs.num_envs)
-            next_obs, reward, done2, info = self.envs.step(clipped_action)
+                action = clipped_action = self.actor.random_action(self.envs.num_envs, obs)
+            replaying = self.storage.replaying
+            active = None if replaying is None or not replaying.any() else ~replaying
+            next_obs, reward, done2, info = self.envs.step(clipped_action, active)
             self.steps += 1
+            made += self.envs.num_envs if active is None else int(active.sum())
             if self.reward_scale is not None:
                 reward = self.reward_scale(reward, done2)
             if self.actor.normalizer is not None:
@@ -74,9 +78,9 @@ class Collector:
                 }
             )
             obs, rhs, done = self.storage.next_inputs(next_obs, rhs2, done2)
-            ended += [(number, episode) for episode in info["episodes"]]
+            ended += [(made, episode) for episode in info["episodes"]]
         self.obs, self.rhs, self.done = obs, rhs, done
-        return ended
+        return made, ended
 
     def update_normalizer(self) -> None:
         """Let the actor's normalizer learn from what was seen, once it was learned from."""
@@ -87,6 +91,7 @@ class Collector:
     def restart(self, seeds: Sequence[int] | None) -> None:
         """Cut every episode and begin new ones."""
         self.obs = self.envs.reset(seeds)
+        self.storage.episodes_cut()
         self.rhs = self.actor.initial_rhs(self.envs.num_envs)
         self.done = torch.ones(self.envs.num_envs, 1, device=self.envs.device)
 
@@ -96,7 +101,9 @@ class Collector:
         return inputs | self.get_counts()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self.obs, self.rhs, self.done = state["obs"], state["rhs"], state["done"]
+        device = self.envs.device
+        self.obs, self.done = to(state["obs"], device), state["done"].to(device)
+        self.rhs = {name: value.to(device) for name, value in state["rhs"].items()}
         self.envs.set_state(state["envs"])
         self.set_counts(state)
 

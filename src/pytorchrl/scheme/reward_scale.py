@@ -26,7 +26,7 @@ class RewardScale:
 
     def __call__(self, reward: Tensor, done: Tensor) -> Tensor:
         """Scaled rewards ``[N, 1]`` of transitions that ended episodes where ``done`` is 1."""
-        self.sums = self.gamma * self.sums + reward
+        self.sums = self.gamma * self.sums.to(reward.device) + reward
         self.moments.update(self.sums.flatten())
         self.sums = self.sums * (1.0 - done)
         return (reward / self.moments.std.to(reward)).clamp(-CLIP, CLIP)

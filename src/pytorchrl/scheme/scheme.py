@@ -13,10 +13,13 @@ from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
+from pytorchrl.keys import OBS
+from pytorchrl.options import Precision
+from pytorchrl.precision import Products
 from pytorchrl.scheme.collection import Collector, play
 from pytorchrl.scheme.reward_scale import RewardScale
 from pytorchrl.seeding import derived_seed, seeded
-from pytorchrl.tree import Tree
+from pytorchrl.tree import Tree, first_leaf
 
 
 @dataclass
@@ -42,6 +45,7 @@ class Scheme:
         local_device: where networks and storage live.
         seed: the root of every random stream.
         normalize_rewards: whether to learn from rewards in units of the spread of their discounted sums.
+        precision: of the matrix products in updates: fp32, onednn or bf16.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Scheme:
         *,
         seed: int = 0,
         normalize_rewards: bool = False,
+        precision: Precision = "fp32",
     ) -> None:
         self.device = torch.device(local_device or "cpu")
         self.seed = seed
@@ -67,6 +72,7 @@ class Scheme:
             self.actor = actor_factory(self.device)
             self.algorithm = algo_factory(self.device, self.actor, self.envs)
             self.storage = storage_factory(self.device, self.actor, self.algorithm, self.envs)
+        self.products = Products(precision, self.actor)
         seeds = [derived_seed(seed, "train_env", i) for i in range(self.envs.num_envs)]
         scale = RewardScale(self.algorithm.gamma) if normalize_rewards else None
         self.collector = Collector(self.envs, self.actor, self.algorithm, self.storage, seeds, scale)
@@ -74,13 +80,11 @@ class Scheme:
     def step(self) -> Round:
         """Collect one round, then learn from it."""
         num_steps = self.algorithm.update_every or self.storage.max_size
-        ended = self.collector.collect(num_steps)
+        env_steps, episodes = self.collector.collect(num_steps)
         losses = self.learn() if self.collector.steps >= self.algorithm.start_steps else []
         self.collector.update_normalizer()
-        N = self.envs.num_envs
-        episodes = [(number * N, episode) for number, episode in ended]
         means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
-        return Round(num_steps * N, len(losses), means, episodes)
+        return Round(env_steps, len(losses), means, episodes)
 
     def learn(self) -> list[dict[str, Tensor]]:
         """One update per batch that the storage yields; their infos."""
@@ -90,7 +94,8 @@ class Scheme:
         batches = storage.generate_batches(algorithm.num_mini_batch, algorithm.mini_batch_size, algorithm.num_epochs)
         for batch in batches:
             self.current_batch = batch  # a failure is repeated from it
-            _, info = algorithm.compute_gradients(batch, grads_to_cpu=False)
+            with self.products(len(first_leaf(batch[OBS]))):
+                _, info = algorithm.compute_gradients(batch, grads_to_cpu=False)
             infos.append(storage.after_gradients(batch, info))
             algorithm.apply_gradients()
         return infos

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pytorchrl import tree
-from pytorchrl.agent.storages import GAEBuffer, VanillaOnPolicyBuffer, VTraceBuffer
+from pytorchrl.agent.storages import GAEBuffer, PPODBuffer, VanillaOnPolicyBuffer, VTraceBuffer
 from pytorchrl.keys import ACT, DONE, DONE2, LOGP, OBS, OBS2, REW, RHS, RHS2, TERMINAL, VAL
 
 GAMMA = 0.9
@@ -30,6 +30,8 @@ STORAGES: dict[str, tuple[type[VanillaOnPolicyBuffer], dict[str, Any], float]] =
     "gae": (GAEBuffer, {"gae_lambda": 0.8}, 0.8),
     # With the actor that collected them, no ratio is clipped and the targets are plain returns.
     "vtrace": (VTraceBuffer, {}, 1.0),
+    # Without demos; whoever does not ask for its inputs gets none of those that it keeps.
+    "ppod": (PPODBuffer, {"gae_lambda": 0.8}, 0.8),
 }
 
 

@@ -12,21 +12,27 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from pytorchrl.agent.actors.distributions.discrete import RULED_OUT, Categorical
 from pytorchrl.agent.actors.normalization import make_normalizer
 from pytorchrl.agent.actors.restart import start_from
+from pytorchrl.agent.env.masks import has_mask
 from pytorchrl.component import Component
 from pytorchrl.errors import SpaceError
+from pytorchrl.keys import ACTION_MASK
 from pytorchrl.seeding import own_generator
 from pytorchrl.tree import Tree
 
 Rhs = dict[str, Tensor]
+# The entry of a masked observation that networks read as if it stood alone.
+ALONE = "observation"
 
 
 class Actor(nn.Module, Component):
     """Base of all actors: networks over one observation and one action space.
 
     Nothing is cached between calls, and hidden states are returned as new dicts. ``generator`` is the actor's own
-    stream of random numbers for sampling actions.
+    stream of random numbers for sampling actions. The entry "action_mask" of a Dict observation rules actions out; the
+    networks read ``feature_space``, which is the rest.
 
     Parameters
         input_space: the observation space, as ``VecEnv.create_factory`` returns it.
@@ -57,7 +63,9 @@ class Actor(nn.Module, Component):
         self.action_space = action_space
         self.algorithm_name = algorithm_name
         self.generator = own_generator()
-        self.normalizer = make_normalizer(input_space) if normalize_observations else None
+        self.is_masked = has_mask(input_space)
+        self.feature_space = without_mask(input_space)
+        self.normalizer = make_normalizer(self.feature_space) if normalize_observations else None
 
     def _ready(self, restart_model: str | None) -> None:
         """The end of every constructor: all networks are there."""
@@ -74,9 +82,25 @@ class Actor(nn.Module, Component):
         """Hidden states at the start of an episode; feed-forward networks have a column of zeros."""
         return {"policy": torch.zeros(num_envs, 1, device=self.device)}
 
+    def readable(self, obs: Tree) -> Tree:
+        """Observations without the action mask: rows of ``feature_space``."""
+        if not self.is_masked:
+            return obs
+        rest: dict[str, Tensor] = {key: value for key, value in obs.items() if key != ACTION_MASK}  # type: ignore[union-attr]
+        return rest if isinstance(self.feature_space, spaces.Dict) else rest[ALONE]
+
     def normalized(self, obs: Tree) -> Tree:
         """Observations as the networks read them."""
+        obs = self.readable(obs)
         return obs if self.normalizer is None else self.normalizer(obs)
+
+    def head_inputs(self, features: Tensor, obs: Tree) -> tuple[Tensor, ...]:
+        """What the head of a policy reads: features, and the action mask if there is one."""
+        return (features, mask_in(obs)) if self.is_masked else (features,)
+
+    def allowed(self, scores: Tensor, obs: Tree) -> Tensor:
+        """Scores of all discrete actions ``[…, n]``, those of actions that the mask rules out put below all others."""
+        return scores.masked_fill(mask_in(obs) == 0, RULED_OUT) if self.is_masked else scores
 
     def update_normalizer(self, obs: Tree) -> None:
         """Learn the moments of observations ``[…, *shape]``; nothing to do if they are not normalized.
@@ -85,12 +109,15 @@ class Actor(nn.Module, Component):
         log-probabilities into those of another policy.
         """
         if self.normalizer is not None:
-            self.normalizer.update(obs)  # type: ignore[operator]
+            self.normalizer.update(self.readable(obs))  # type: ignore[operator]
 
-    def random_action(self, num_envs: int) -> Tensor:
-        """Uniformly random actions ``[N, …]``, as an algorithm stores them."""
+    def random_action(self, num_envs: int, obs: Tree | None = None) -> Tensor:
+        """Uniformly random actions ``[N, …]``, as an algorithm stores them; only those that masks in ``obs`` allow."""
         space = self.action_space
         if isinstance(space, spaces.Discrete):
+            if self.is_masked and obs is not None:
+                logits = self.allowed(torch.zeros(num_envs, int(space.n), device=self.device), obs)
+                return Categorical(logits.cpu()).sample(self.generator).to(self.device)
             return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
         if not isinstance(space, spaces.Box):
             raise SpaceError(f"no random actions for action space {space}", "Supported: Discrete, Box.")
@@ -118,3 +145,16 @@ class Actor(nn.Module, Component):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.generator.set_state(state["generator"])
+
+
+def mask_in(obs: Tree) -> Tensor:
+    """The action mask in masked observations, ``[B, choices]``."""
+    return obs[ACTION_MASK]  # type: ignore[index]
+
+
+def without_mask(space: gym.Space[Any]) -> gym.Space[Any]:
+    """What networks read of observations: "observation" alone if there is nothing else beside the mask."""
+    if not has_mask(space):
+        return space
+    rest = {key: entry for key, entry in space.spaces.items() if key != ACTION_MASK}  # type: ignore[attr-defined]
+    return rest[ALONE] if set(rest) == {ALONE} else spaces.Dict(rest)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pytorchrl.errors import ConfigError, suggestion
+from pytorchrl.functional.draws import normal_like
 
 
 class Noise:
@@ -34,7 +35,7 @@ class GaussianNoise(Noise):
         self.sigma = sigma
 
     def __call__(self, action: Tensor, done: Tensor, generator: torch.Generator) -> Tensor:
-        noise = torch.empty_like(action).normal_(0.0, self.sigma, generator=generator)
+        noise = normal_like(action, generator, self.sigma)
         return (action + noise).clamp(-1.0, 1.0)
 
 
@@ -48,8 +49,8 @@ class OrnsteinUhlenbeckNoise(Noise):
     def __call__(self, action: Tensor, done: Tensor, generator: torch.Generator) -> Tensor:
         if self.x is None or self.x.shape != action.shape:
             self.x = torch.full_like(action, self.mu)
-        x = self.x.masked_fill(done != 0, self.mu)
-        self.x = x + self.theta * (self.mu - x) + torch.empty_like(x).normal_(0.0, self.sigma, generator=generator)
+        x = self.x.to(action.device).masked_fill(done != 0, self.mu)
+        self.x = x + self.theta * (self.mu - x) + normal_like(x, generator, self.sigma)
         return (action + self.x).clamp(-1.0, 1.0)
 
     def get_state(self) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class OffPolicyActor(Actor):
         if self.noise is not None and isinstance(action_space, spaces.Discrete):
             raise ConfigError(f"noise '{noise}' cannot be added to discrete actions", "Use NoNoise.")
         recipe = Recipe(
-            input_space,
+            self.feature_space,
             obs=(obs_feature_extractor, obs_feature_extractor_kwargs),
             act=(act_feature_extractor, act_feature_extractor_kwargs),
             common=(common_feature_extractor, common_feature_extractor_kwargs),
@@ -141,9 +141,9 @@ class OffPolicyActor(Actor):
         """
         if self.policy_features is None or self.policy_net is None:
             scores = self.get_q_scores(obs, rhs, done)
-            return Categorical(scores["q1"]), scores["rhs"]
+            return Categorical(self.allowed(scores["q1"], obs)), scores["rhs"]
         features, following = self.policy_features(self.normalized(obs), rhs["rhs_act"], done)
-        return self.policy_net(features), {**rhs, "rhs_act": following}
+        return self.policy_net(*self.head_inputs(features, obs)), {**rhs, "rhs_act": following}
 
     def get_q_scores(
         self, obs: Tree, rhs: Rhs, done: Tensor, actions: Tensor | None = None, num_critics: int | None = None

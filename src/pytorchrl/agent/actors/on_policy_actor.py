@@ -50,7 +50,7 @@ class OnPolicyActor(Actor):
     ) -> None:
         super().__init__(device, input_space, action_space, algorithm_name, normalize_observations)
         self.shared = shared_policy_value_network
-        extractor = (input_space, feature_extractor_network, feature_extractor_kwargs)
+        extractor = (self.feature_space, feature_extractor_network, feature_extractor_kwargs)
         self.features = make_extractor(*extractor) if self.shared else make_extractors(2, *extractor)
         size: int = self.features.num_features  # type: ignore[assignment]
         self.policy_memory: Memory | None = None
@@ -104,14 +104,14 @@ class OnPolicyActor(Actor):
     def forward(self, obs: Tree, rhs: Rhs, done: Tensor) -> tuple[Distribution, dict[str, Tensor], Rhs]:
         """(π(·|o), {"value_net1": V(o) [B, 1]}, next hidden states): everything that the networks say about ``obs``."""
         policy, value, rhs = self._features(obs, rhs, done)
-        return self.policy_net(policy), self._values(value), rhs
+        return self.policy_net(*self.head_inputs(policy, obs)), self._values(value), rhs
 
     def get_action(
         self, obs: Tree, rhs: Rhs, done: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Rhs, Tensor, Distribution]:
         """(action, clipped_action, logp, rhs, entropy, dist); the clipped action is the one to execute."""
         policy, _, rhs = self._features(obs, rhs, done)
-        dist: Distribution = self.policy_net(policy)
+        dist: Distribution = self.policy_net(*self.head_inputs(policy, obs))
         action = dist.mode() if deterministic else dist.sample(self.generator)
         return action, dist.executed(action), dist.log_prob(action), rhs, dist.entropy(), dist
 
@@ -119,7 +119,8 @@ class OnPolicyActor(Actor):
         self, obs: Tree, rhs: Rhs, done: Tensor, action: Tensor
     ) -> tuple[Tensor, Tensor, Distribution]:
         """(logp [B, 1], entropy [B, 1], dist) of given actions."""
-        dist: Distribution = self.policy_net(self._features(obs, rhs, done)[0])
+        policy, _, _ = self._features(obs, rhs, done)
+        dist: Distribution = self.policy_net(*self.head_inputs(policy, obs))
         return dist.log_prob(action), dist.entropy(), dist
 
     def get_value(self, obs: Tree, rhs: Rhs, done: Tensor) -> dict[str, Any]:

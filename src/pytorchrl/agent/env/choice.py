@@ -14,6 +14,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 
 from pytorchrl.agent.env.backend import Backend, usable_cores
+from pytorchrl.agent.env.masks import MaskObservation, has_mask, lacks_its_mask
 from pytorchrl.agent.env.parallel import AsyncEnvs
 from pytorchrl.agent.env.serial import SerialEnvs
 from pytorchrl.agent.env.vector import VectorEnvs
@@ -53,14 +54,40 @@ def make_backend(
     places: Places,
     workers: int | None,
     deadline: float,
+    masked: bool,
 ) -> Backend:
-    """``num_envs`` environments on the backend of that name."""
+    """``num_envs`` environments on the backend of that name; ``masked``: with the masks of their infos observed."""
     name, offered = name_of(env_fn), places._asdict()
     if backend in ("vector", "envpool"):
         whole = {**offered, "num_envs": num_envs}
         return VectorEnvs(_make_vector(backend, env_fn, env_kwargs, whole), name, num_envs)
     makers = [partial(env_fn, **env_kwargs, **named_by(env_fn, {**offered, "index_env": i})) for i in range(num_envs)]
+    if masked:
+        makers = [partial(_observe_mask, maker) for maker in makers]
     return SerialEnvs(makers, name) if backend == "sync" else AsyncEnvs(makers, name, workers, deadline)
+
+
+def _observe_mask(maker: Callable[[], gym.Env[Any, Any]]) -> gym.Env[Any, Any]:
+    env = maker()
+    return env if has_mask(env.observation_space) else MaskObservation(env)
+
+
+def needs_its_mask_observed(backend: str, env_fn: EnvFunction, env_kwargs: Mapping[str, Any]) -> bool:
+    """Whether an environment of the function says in its info, and there alone, which actions are allowed.
+
+    A trial environment is made and reset. If that fails it will fail again, in an environment that can be named.
+    """
+    if backend in ("vector", "envpool"):
+        return False
+    try:
+        with closing(_trial_env(env_fn, env_kwargs)) as env:
+            return isinstance(env, gym.Env) and lacks_its_mask(env)
+    except Exception:  # noqa: BLE001  the environment's fault: it will be named when the vector is made
+        return False
+
+
+def _trial_env(env_fn: EnvFunction, env_kwargs: Mapping[str, Any]) -> Any:
+    return env_fn(**env_kwargs, **named_by(env_fn, {**Places()._asdict(), "index_env": 0}))
 
 
 def _make_vector(backend: str, env_fn: EnvFunction, env_kwargs: Mapping[str, Any], offered: Mapping[str, Any]) -> Any:
@@ -90,7 +117,7 @@ def choose(env_fn: EnvFunction, env_kwargs: Mapping[str, Any], num_envs: int) ->
     if num_envs == 1 or cores == 1 or sys.platform == "win32":
         return "sync", f"{num_envs} environment{'s' * (num_envs > 1)}, {cores} core{'s' * (cores > 1)}"
     try:
-        env = env_fn(**env_kwargs, **named_by(env_fn, {**Places()._asdict(), "index_env": 0}))
+        env = _trial_env(env_fn, env_kwargs)
         if isinstance(env, gym.vector.VectorEnv):
             env.close()
             return "vector", "the function makes a vector environment"

@@ -11,9 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pytorchrl.agent.env.choice import DEADLINE, EnvFunction, Places, check_backend, choose, make_backend, name_of
+from pytorchrl.agent.env.choice import (
+    DEADLINE,
+    EnvFunction,
+    Places,
+    check_backend,
+    choose,
+    make_backend,
+    name_of,
+    needs_its_mask_observed,
+)
 from pytorchrl.agent.env.formats import Array, Rows
-from pytorchrl.errors import CheckpointError, ConfigError
+from pytorchrl.agent.env.masks import MaskFormat
+from pytorchrl.errors import CheckpointError, ConfigError, EnvError
 from pytorchrl.guards import require_finite
 from pytorchrl.keys import OBS2, TERMINAL
 from pytorchrl.tree import Tree
@@ -39,6 +49,8 @@ class VecEnv:
             environment) or envpool.
         workers: processes of the async backend; by default one per core, at most N.
         deadline: seconds that any call into a worker process may take; 0 waits for ever.
+        masked: whether ``info["action_mask"]`` becomes an entry of the observation, unless it is one already;
+            ``create_factory`` looks into the info of a trial.
 
     Tensors: observations ``[N, *shape]``, or dicts of such; rewards, dones ``[N, 1]`` float32. ``step`` returns the
     observation to act on next, after the reset of an ended episode; ``info[OBS2]`` holds the true successors,
@@ -59,18 +71,21 @@ class VecEnv:
         workers: int | None = None,
         deadline: float = DEADLINE,
         backend_reason: str = "as asked",
+        masked: bool = False,
     ) -> None:
         self.name = name_of(env_fn)
         self.num_envs = num_envs
         self.env_kwargs = dict(env_kwargs or {})
         self.device = torch.device(device)
+        self.index_col_worker = index_col_worker
         self._on_cpu = self.device.type == "cpu"
         self.backend_name = check_backend(backend)
         self.backend_reason = backend_reason
         places = Places(index_col_worker, index_grad_worker, mode)
-        self.backend = make_backend(backend, env_fn, self.env_kwargs, num_envs, places, workers, deadline)
+        self.backend = make_backend(backend, env_fn, self.env_kwargs, num_envs, places, workers, deadline, masked)
         self.observation_space = self.backend.observations.space
         self.action_space = self.backend.actions.space
+        self._masks = MaskFormat(self.observation_space, self.action_space)
         self.steps = 0
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
@@ -101,6 +116,7 @@ class VecEnv:
             "backend_reason": reason,
             "workers": workers,
             "deadline": deadline,
+            "masked": needs_its_mask_observed(chosen, env_fn, dict(env_kwargs or {})),
         }
         # A function may make vectors of one size only.
         probe = cls(env_fn, vec_env_size if chosen == "vector" else 1, env_kwargs=env_kwargs, **options)
@@ -115,7 +131,7 @@ class VecEnv:
         self._returns[:], self._lengths[:] = 0, 0
         rows = self.backend.reset(seeds if seeds is not None else [None] * self.num_envs)
         self._require_finite("observation", rows)
-        return self._tree(rows)
+        return self._acted_on(rows)
 
     def reset_single_env(self, i: int) -> Tree:
         """Start a new episode in environment ``i`` alone; returns that row."""
@@ -135,7 +151,7 @@ class VecEnv:
         self._require_finite("observation", step.successor)
         self._returns += step.reward
         self._lengths += 1 if mask is None else mask
-        observation = self._tree(step.observation)
+        observation = self._acted_on(step.observation)
         reward = self._tensor(step.reward[:, None])
         if step.successor is step.observation:
             nothing = self._tensor(np.zeros((self.num_envs, 1), np.float32))
@@ -184,6 +200,18 @@ class VecEnv:
             episodes.append(Episode(i, ret, length))
             self._returns[i], self._lengths[i] = 0, 0
         return episodes
+
+    def _acted_on(self, rows: Rows) -> Tree:
+        """Observations that an action follows: each must allow one."""
+        stuck = self._masks.first_without_choice(self.backend.observations.tree(rows))
+        if stuck is not None:
+            raise EnvError(
+                "its action mask allows no action",
+                "Let it allow one, or end the episode in the step before.",
+                f"environment {stuck} ({self.name})",
+                f"step {self.steps}",
+            )
+        return self._tree(rows)
 
     def _tree(self, rows: Rows) -> Tree:
         return self.backend.observations.tree([self._tensor(array) for array in rows])

@@ -17,7 +17,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from pytorchrl.agent.env.actions import ActionFormat
 from pytorchrl.agent.env.backend import LIFE_LOST, Step
 from pytorchrl.agent.env.formats import Array, ObservationFormat, Rows
+from pytorchrl.agent.env.masks import has_mask
 from pytorchrl.errors import ConfigError, EnvError
+from pytorchrl.keys import ACTION_MASK
 
 
 class VectorEnvs:
@@ -47,9 +49,15 @@ class VectorEnvs:
     def reset(self, seeds: Sequence[int | None]) -> Rows:
         self._unseen[:] = self._hiding = False
         try:
-            self._current = self.observations.batch(self._reset_all(seeds))
+            observations, info = self._reset_all(seeds)
+            self._current = self.observations.batch(observations)
         except Exception as error:
             raise self._error("reset", error) from error
+        if ACTION_MASK in info and not has_mask(self.observations.space):
+            raise ConfigError(
+                f"{self.name} gives its action masks in the info of a vector environment, where they are not read",
+                "Use --backend sync or async, or make them an entry of a Dict observation.",
+            )
         return self._current
 
     def reset_single(self, i: int) -> Rows:
@@ -157,7 +165,7 @@ class VectorEnvs:
                 seed = np.array(numbers)
             else:
                 seed = numbers[0]
-        return self.vector.reset(seed=seed)[0]
+        return self.vector.reset(seed=seed)
 
     def _refuse_return(self, active: Array | None) -> None:
         resumed = self._unseen if active is None else self._unseen & active

@@ -8,6 +8,7 @@ from pytorchrl.agent.storages.off_policy.nstep_buffer import NStepBuffer
 from pytorchrl.agent.storages.off_policy.per_buffer import PERBuffer
 from pytorchrl.agent.storages.off_policy.replay_buffer import ReplayBuffer
 from pytorchrl.agent.storages.on_policy.gae_buffer import GAEBuffer
+from pytorchrl.agent.storages.on_policy.ppod_buffer import PPODBuffer
 from pytorchrl.agent.storages.on_policy.vanilla_on_policy_buffer import VanillaOnPolicyBuffer
 from pytorchrl.agent.storages.on_policy.vtrace_buffer import VTraceBuffer
 
@@ -18,6 +19,7 @@ __all__ = [
     "MBReplayBuffer",
     "NStepBuffer",
     "PERBuffer",
+    "PPODBuffer",
     "ReplayBuffer",
     "Storage",
     "VTraceBuffer",

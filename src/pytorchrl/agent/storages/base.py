@@ -93,6 +93,17 @@ class Storage(Component):
         """A line about the memory that the storage will take, if it is worth one."""
         return []
 
+    @property
+    def replaying(self) -> Tensor | None:
+        """Environments ``[N]`` that stand still while the storage puts steps of its own in their place; None: none."""
+        return None
+
+    def episodes_cut(self) -> None:
+        """Every environment begins a new episode, and what the last one was is not to be finished."""
+
+    def check_collection(self, envs: VecEnv, scales_rewards: bool) -> None:
+        """``ConfigError`` if the storage cannot be filled from these environments, or with rewards that are scaled."""
+
     def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> None:
         """Change a documented parameter, at once; an unknown name raises and names the nearest."""
         self.update_parameter(parameter_name, new_parameter_value)

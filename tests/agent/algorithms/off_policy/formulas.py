@@ -22,7 +22,7 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}
 class Stub(nn.Module):
     """What algorithms ask of an actor, without memory."""
 
-    is_recurrent = False
+    is_recurrent = is_masked = False
     num_critics = 2
     scale: BoxScale
 
@@ -45,6 +45,9 @@ class Tables(Stub):
         self.q = nn.Parameter(torch.tensor(np.array([q1, q2], dtype=np.float64)))
         self.logits = nn.Parameter(torch.tensor(np.array(probabilities, dtype=np.float64)).log())
         self.action_space = spaces.Discrete(self.q.shape[-1])
+
+    def allowed(self, scores: Tensor, obs: Tensor) -> Tensor:
+        return scores
 
     def critic_parameters(self) -> list[Tensor]:
         return [self.q]

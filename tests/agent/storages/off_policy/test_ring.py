@@ -58,9 +58,7 @@ class AgainstAList(RuleBasedStateMachine):
         seed=st.integers(0, 99),
         shard_rows=st.sampled_from([1, 2, 4]),
     )
-    def build(
-        self, kind: tuple[str, int], num_envs: int, size: int, n_step: int, seed: int, shard_rows: int
-    ) -> None:
+    def build(self, kind: tuple[str, int], num_envs: int, size: int, n_step: int, seed: int, shard_rows: int) -> None:
         self.world = World(kind[0], num_envs, seed, kind[1])
         self.storage = self.world.build(NStepBuffer, size, n_step=n_step)
         self.kept = 0  # steps of the history that must still be there

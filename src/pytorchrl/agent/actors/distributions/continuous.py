@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pytorchrl.agent.actors.distributions.scale import BoxScale
+from pytorchrl.functional.draws import normal_like
 from pytorchrl.functional.log_probs import (
     gaussian_entropy,
     gaussian_kl,
@@ -30,7 +31,7 @@ class DiagGaussian:
         self.scale = scale
 
     def _draw(self, generator: torch.Generator) -> Tensor:
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        noise = normal_like(self.mean, generator)
         return torch.addcmul(self.mean, self.log_std.exp(), noise)
 
     def sample(self, generator: torch.Generator) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from pytorchrl.functional.draws import exponential_like, uniform_like
 from pytorchrl.functional.log_probs import categorical_kl
 
 # The logit of an action that is ruled out: probability 0 without the NaN of 0 · log 0.
@@ -14,7 +15,7 @@ RULED_OUT = -1e8
 
 def first_to_ring(log_probs: Tensor, generator: torch.Generator) -> Tensor:
     """A draw along the last axis: of competing exponential clocks with rates π, argmin_a E_a / π_a rings first."""
-    clocks = torch.empty_like(log_probs).exponential_(generator=generator)
+    clocks = exponential_like(log_probs, generator)
     # E = 0 may be drawn; bounded, it lets no action ring that is ruled out.
     return (log_probs - clocks.log_().clamp_(min=-80.0)).argmax(-1)
 
@@ -79,7 +80,7 @@ class Bernoulli:
         self.logits = logits
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        chance = torch.empty_like(self.logits).uniform_(generator=generator)
+        chance = uniform_like(self.logits, generator)
         return (chance < self.logits.sigmoid()).long()
 
     def mode(self) -> Tensor:

@@ -13,6 +13,7 @@ from pytorchrl.agent.algorithms.base import Batch, Info
 from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.functional.draws import uniform_like
 from pytorchrl.keys import DONE, OBS, PER_WEIGHTS, RHS
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 from pytorchrl.tree import Tree
@@ -98,15 +99,16 @@ class DDQN(OffPolicyAlgorithm):
         """The greedy action, or with probability ε, drawn for each environment, a random one."""
         action, rhs, _ = self.actor.act(obs, rhs, done, deterministic)
         if not deterministic:
-            explores = torch.rand(action.shape, generator=self.actor.generator, device=action.device) < self.epsilon
-            action = torch.where(explores, self.actor.random_action(len(action)), action)
+            explores = uniform_like(action.float(), self.actor.generator) < self.epsilon
+            action = torch.where(explores, self.actor.random_action(len(action), obs), action)
         return action, action, rhs, {}
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> Tensor:
-        """Q̄(s', argmax_a Q(s', a)) (eq. 4)."""
+        """Q̄(s', argmax_a Q(s', a)) over allowed a (eq. 4)."""
         successors = self.successors(batch)
-        best = self.actor.get_q_scores(*successors, num_critics=1)["q1"].argmax(-1, keepdim=True)
+        scores = self.actor.get_q_scores(*successors, num_critics=1)["q1"]
+        best = self.actor.allowed(scores, successors[0]).argmax(-1, keepdim=True)
         return self.target.get_q_scores(*successors, best, num_critics=1)["q1"]  # type: ignore[no-any-return]
 
     def compute_loss(self, batch: Batch, n_step: Any = 1, per_weights: Any = 1) -> tuple[Tensor, Tensor]:

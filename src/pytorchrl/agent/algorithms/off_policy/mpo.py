@@ -16,6 +16,7 @@ from pytorchrl.agent.algorithms.base import Batch, Info
 from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.functional.draws import normal_like
 from pytorchrl.functional.mpo import ascend, decoupled_kl, decoupled_log_prob, improved_policy, temperature
 from pytorchrl.keys import DONE, OBS, PER_WEIGHTS, RHS
 from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
@@ -188,7 +189,7 @@ class MPO(OffPolicyAlgorithm):
         old: Any = self.target.get_policy(obs, rhs, done)[0]
         if self.discrete_version:
             return old, None, self.target.get_q_scores(obs, rhs, done, num_critics=1)["q1"]
-        noise = old.mean.new_empty(self.sample_action_num, *old.mean.shape).normal_(generator=self.generator)
+        noise = normal_like(old.mean.new_empty(self.sample_action_num, *old.mean.shape), self.generator)
         drawn = torch.addcmul(old.mean, old.log_std.exp(), noise)
         executed = old.executed(self.actor.box_scale.to_box(drawn)).flatten(0, 1)
         q = self.target.get_q_scores(obs, rhs, done, executed, num_critics=1)["q1"]
@@ -273,4 +274,5 @@ class MPO(OffPolicyAlgorithm):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
-        self.eta, self.duals = state["eta"], dict(state["duals"])
+        self.eta = state["eta"]
+        self.duals = {name: dual.to(self.device) for name, dual in state["duals"].items()}

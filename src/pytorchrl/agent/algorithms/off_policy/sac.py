@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from pytorchrl.agent.actors.base import mask_in
 from pytorchrl.agent.actors.off_policy_actor import OffPolicyActor
 from pytorchrl.agent.algorithms.base import Batch, Info
 from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm, smallest
@@ -17,6 +18,7 @@ from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.keys import DONE, OBS, PER_WEIGHTS, RHS
 from pytorchrl.parameters import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
+from pytorchrl.tree import Tree
 
 
 class SAC(OffPolicyAlgorithm):
@@ -27,7 +29,8 @@ class SAC(OffPolicyAlgorithm):
         lr_pi: learning rate of the policy.
         lr_alpha: learning rate of the temperature.
         initial_alpha: temperature at the start.
-        target_entropy: H̄; null for minus the number of action dimensions, or 0.98·log n of n discrete actions.
+        target_entropy: H̄; null for minus the number of action dimensions, or 0.98·log n of n discrete actions. Where
+            a mask allows m of them, log m / log n of it.
     """
 
     factory_defaults: ClassVar = {
@@ -157,16 +160,26 @@ class SAC(OffPolicyAlgorithm):
         score = smallest(self.actor.get_q_scores(*inputs, action, num_critics=2))
         return (weights * (self.alpha * log_prob - score)).mean(), log_prob, dist
 
-    def compute_loss_alpha(self, log_probs: Tensor, per_weights: Any = 1) -> Tensor:
+    def entropy_share(self, obs: Tree) -> Tensor | float:
+        """The share of H̄ to aim for, ``[B, 1]``: log m / log n where masks allow m of n actions."""
+        space = self.actor.action_space
+        if not (self.actor.is_masked and isinstance(space, spaces.Discrete)) or space.n < 2:
+            return 1.0
+        allowed = (mask_in(obs) != 0).sum(-1, keepdim=True)
+        return allowed.float().log() / math.log(space.n)
+
+    def compute_loss_alpha(
+        self, log_probs: Tensor, per_weights: Any = 1, *, entropy_share: Tensor | float = 1.0
+    ) -> Tensor:
         """−mean w·log α·(log π + H̄) (eq. 18, in log α): α falls while the entropy is above H̄."""
-        loss: Tensor = per_weights * self.log_alpha * (log_probs.detach() + self.target_entropy)
+        loss: Tensor = per_weights * self.log_alpha * (log_probs.detach() + self.target_entropy * entropy_share)
         return -loss.mean()
 
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         batch, n_step, weights = self.replayed(batch)
         loss_q1, loss_q2, loss_q, errors = self.compute_loss_q(batch, n_step, weights)
         loss_pi, log_prob, dist = self._loss_pi(batch, weights)
-        loss_alpha = self.compute_loss_alpha(log_prob, weights)
+        loss_alpha = self.compute_loss_alpha(log_prob, weights, entropy_share=self.entropy_share(batch[OBS]))
         info = {
             "loss_q1": loss_q1.detach(),
             "loss_q2": loss_q2.detach(),

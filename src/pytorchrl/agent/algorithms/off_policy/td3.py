@@ -14,6 +14,7 @@ from pytorchrl.agent.algorithms.off_policy.base import OffPolicyAlgorithm, small
 from pytorchrl.agent.algorithms.off_policy.ddpg import FACTORY_ORDER, deterministic_policy_loss
 from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns
 from pytorchrl.agent.env.vec_env import VecEnv
+from pytorchrl.functional.draws import normal_like
 from pytorchrl.keys import PER_WEIGHTS
 from pytorchrl.parameters import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
@@ -80,7 +81,7 @@ class TD3(OffPolicyAlgorithm):
         self.need_critics(2)
         self.lr_q, self.lr_pi = lr_q, lr_pi
         self.policy_noise, self.noise_clip = policy_noise, noise_clip
-        self.last_loss_pi = torch.zeros(())
+        self.last_loss_pi = torch.zeros((), device=self.device)
         self.optimize_apart(lr_q, lr_pi)
 
     @torch.no_grad()
@@ -90,7 +91,7 @@ class TD3(OffPolicyAlgorithm):
         dist, _ = self.target.get_policy(obs, rhs, done)
         scale = self.actor.box_scale
         u = scale.from_box(dist.mode())
-        noise = torch.empty_like(u).normal_(0.0, self.policy_noise, generator=self.generator)
+        noise = normal_like(u, self.generator, self.policy_noise)
         action = scale.clip(scale.to_box(u + noise.clamp(-self.noise_clip, self.noise_clip)))
         return smallest(self.target.get_q_scores(obs, rhs, done, action, num_critics=2))
 
@@ -125,4 +126,4 @@ class TD3(OffPolicyAlgorithm):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
-        self.last_loss_pi = state["last_loss_pi"]
+        self.last_loss_pi = state["last_loss_pi"].to(self.device)
