@@ -133,6 +133,34 @@ MPO_SMALL = SAC_SMALL | {f"algorithm.{name}_constraint": 1e-9 for name in ("kl",
 GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
 # Its own episodes are the demos.
 PPOD = {"storage.rho": 0.3, "storage.phi": 0.3, "storage.total_buffer_demo_capacity": 5}
+ANNEALED = {
+    "lr": 0.0,
+    "clip_param": 0.05,
+    "entropy_coef": 0.1,
+    "gamma": 0.9,
+    "value_loss_coef": 1.0,
+    "max_grad_norm": 5.0,
+}
+MPC_SMALL = {
+    "env.num_envs": 2,
+    "storage.size": 100,
+    "algorithm.start_steps": 20,
+    "algorithm.update_every": 16,
+    "algorithm.mb_epochs": 1,
+    "actor.horizon": 5,
+    "actor.n_planner": 20,
+    "actor.particles": 3,
+    "run.checkpoint_every": 32,
+    "run.log_every": 32,
+    "run.eval_every": 64,
+    "algorithm.num_test_episodes": 1,
+    "env.kwargs": {"max_episode_steps": 15},
+}
+CURIOUS = {
+    "algorithm.pre_normalization_steps": 2,
+    "algorithm.pre_normalization_length": 8,
+    "algorithm.predictor_proportion": 0.5,
+}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -158,6 +186,16 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "PPO+D": ("ppod", "CartPole-v1", SMALL | PPOD, STEPS),
     "PPO+D, recurrent": ("ppod", SavedCorridor, SMALL | PPOD | GRU, STEPS),
     "PPO+D, not saved": ("ppod", Corridor, SMALL | PPOD, STEPS),
+    "annealed": (
+        "ppo",
+        "Pendulum-v1",
+        SMALL
+        | {f"anneal.{name}": value for name, value in ANNEALED.items()}
+        | {"algorithm.target_kl": 0.01, "algorithm.lr": 1e-2, "algorithm.use_clipped_value_loss": True},
+        STEPS,
+    ),
+    "RND-PPO": ("rnd_ppo", "CartPole-v1", SMALL | CURIOUS, STEPS),
+    "RND-PPO, not saved, GRU": ("rnd_ppo", Corridor, SMALL | CURIOUS | GRU, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),
@@ -165,6 +203,10 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "MPO": ("mpo", "Pendulum-v1", MPO_SMALL | {"algorithm.sample_action_num": 4}, STEPS),
     "discrete MPO": ("mpo", "CartPole-v1", MPO_SMALL, STEPS),
     "DDQN": ("ddqn", "CartPole-v1", SAC_SMALL | {"storage.name": "NStepBuffer", "storage.n_step": 3}, STEPS),
+    "MPC_RS": ("mpc_rs", "CartPole-v1", MPC_SMALL | {"algorithm.action_noise": True}, 160),
+    "MPC_CEM": ("mpc_cem", "Pendulum-v1", MPC_SMALL | {"actor.propagation": "TS1"}, 160),
+    "MPC_PDDM": ("mpc_pddm", "Pendulum-v1", MPC_SMALL | {"algorithm.action_noise": True}, 160),
+    "MPC, not saved": ("mpc_pddm", Corridor, MPC_SMALL | {"env.kwargs": {}}, 160),
 }
 
 

@@ -61,14 +61,14 @@ class TestFilesInCirculation:
             buffer(envs=envs(space), initial_agent_demos_dir=str(tmp_path))
 
     def test_small_rewards_are_summed_in_float64(self, tmp_path: Path) -> None:
-        length = 5000  # float16 would stop at 2048
+        length = 3001  # which float16 has no number for
         path = save(
             tmp_path,
             Observation=np.zeros((length, 2)),
             Action=np.zeros((length, 1)),
             Reward=np.ones((length, 1), np.float16),
         )
-        assert buffer(demo_dtypes={REW: "float16"}).load_demo(path)["TotalReward"] == 5000.0
+        assert buffer(demo_dtypes={REW: "float16"}).load_demo(path)["TotalReward"] == 3001.0
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -148,6 +148,16 @@ def test_actions_of_other_spaces(space: Any, good: Any, bad: Any, tmp_path: Path
         storage.load_demo(save(tmp_path, Action=np.array(bad)))
 
 
+def test_actions_that_are_masked(tmp_path: Path) -> None:
+    space = spaces.Dict({"o": spaces.Box(-9, 9, (2,)), "action_mask": spaces.MultiBinary(5)})
+    storage = buffer(envs=envs(space, spaces.MultiDiscrete([2, 3])))
+    mask = np.array([[1, 0, 0, 0, 1]] * 4)
+    parts = {"Observation": None, "Observation/o": np.zeros((4, 2)), "Observation/action_mask": mask}
+    storage.load_demo(save(tmp_path, Action=np.array([[0, 2]] * 4), **parts))
+    with pytest.raises(ValueError, match="rules out"):
+        storage.load_demo(save(tmp_path, Action=np.array([[0, 2]] * 3 + [[1, 2]]), **parts))
+
+
 def test_folders(tmp_path: Path) -> None:
     for name in ("initial_human_demos_dir", "initial_agent_demos_dir", "supplementary_demos_dir"):
         with pytest.raises(ValueError, match=r"nowhere: no such folder"):
@@ -217,6 +227,7 @@ def corpus(marker: Path) -> dict[str, bytes]:
         "cut off": with_observation(npy(np.zeros((4, 2))))[:-40],
         "a bit that tipped": broken,
         "more than there is": huge,
+        "less than there is": with_observation(npy(np.zeros((4, 2))) + b"more"),
         "negative shape": with_observation(header(shape % "(-4, -2)") + bytes(32)),
         "words for a shape": with_observation(header(shape % "('a', 2)") + bytes(32)),
         "a shape that is none": with_observation(header(shape % "4") + bytes(32)),

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from scipy.stats import chisquare
 from tests.agent.storages.demo_world import buffer, live, save, scheme
 
 from pytorchrl.agent.storages import PPODBuffer
 from pytorchrl.agent.storages.demos import MAX_VALUE, TOTAL, OpenEpisodes, value_probabilities
+from pytorchrl.errors import RLError
 from pytorchrl.keys import ACT, OBS, REW
 
 
@@ -261,3 +263,23 @@ def test_the_best_are_saved_and_load_again(tmp_path: Path) -> None:
     with np.load(tmp_path / "new" / "best" / "reward_demo_1.npz") as file:
         assert file["Action"].dtype == np.int64
         assert (file["FrameSkip"], file["FrameStack"]) == (0, 1)
+
+
+def test_collection_workers_save_beside_each_other(tmp_path: Path) -> None:
+    for worker in (1, 2):
+        vector, choices = spaces.Box(-9, 9, (2,)), spaces.Discrete(5)
+        envs = SimpleNamespace(num_envs=1, observation_space=vector, action_space=choices, env_kwargs={})
+        envs.index_col_worker = worker
+        storage = buffer(envs=envs, target_agent_demos_dir=str(tmp_path), save_demos_every=1)
+        live(storage, [1.0])
+        storage.before_gradients()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reward_demo_1.npz", "reward_demo_1_2.npz"]
+    assert scheme(num_envs=1).envs.index_col_worker == 1
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    storage = buffer(target_agent_demos_dir=str(tmp_path / "file" / "best"), save_demos_every=1)
+    live(storage, [1.0])
+    with pytest.raises(RLError, match="best: demos cannot be saved"):
+        storage.before_gradients()

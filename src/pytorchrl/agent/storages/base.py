@@ -89,10 +89,6 @@ class Storage(Component):
         """What the collector acts on next; a storage that steers collection puts its own inputs here."""
         return obs, rhs, done
 
-    def memory_stated(self) -> list[str]:
-        """A line about the memory that the storage will take, if it is worth one."""
-        return []
-
     @property
     def replaying(self) -> Tensor | None:
         """Environments ``[N]`` that stand still while the storage puts steps of its own in their place; None: none."""
@@ -103,6 +99,10 @@ class Storage(Component):
 
     def check_collection(self, envs: VecEnv, scales_rewards: bool) -> None:
         """``ConfigError`` if the storage cannot be filled from these environments, or with rewards that are scaled."""
+
+    def memory_stated(self) -> list[str]:
+        """A line about the memory that the storage will take, if it is worth one."""
+        return []
 
     def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> None:
         """Change a documented parameter, at once; an unknown name raises and names the nearest."""

@@ -29,9 +29,10 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from pytorchrl import tree
+from pytorchrl.agent.env.masks import choices_of, has_mask
 from pytorchrl.atomic import write_bytes
 from pytorchrl.errors import ConfigError, suggestion
-from pytorchrl.keys import ACT, OBS, REW
+from pytorchrl.keys import ACT, ACTION_MASK, OBS, REW
 from pytorchrl.memory import in_units
 
 Array = npt.NDArray[Any]
@@ -211,6 +212,11 @@ def check_fits(demo: Mapping[str, Any], observation_space: Any, action_space: An
         raise ConfigError(f"actions of {actions.shape[1]} numbers, and the environment's have {width}")
     if choices is not None and ((actions < 0) | (actions >= choices) | (actions != np.floor(actions))).any():
         raise ConfigError(f"actions that are not among the environment's, {action_space}")
+    if has_mask(observation_space):
+        sizes = choices_of(action_space)
+        columns = actions.astype(np.int64) + np.cumsum([0, *sizes[:-1]])
+        if not np.take_along_axis(demo[OBS][ACTION_MASK], columns, 1).all():
+            raise ConfigError("actions that the mask of their observation rules out")
 
 
 def number_types(chosen: Mapping[str, Any]) -> dict[str, Any]:
