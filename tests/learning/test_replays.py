@@ -93,7 +93,7 @@ def test_hindsight_flips_15_bits_where_plain_replay_fails(tmp_path: Path, seed: 
 
 # Rare rewards
 
-CLIFF = 9
+CLIFF = 10
 CLIFF_GAMMA = 1 - 1 / CLIFF
 
 
