@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytorchrl.functional import planning
 from pytorchrl.functional.planning import (
     WORST,
     categorical_cross_entropy,
@@ -218,7 +217,7 @@ def test_one_fit_of_cem_over_choices_by_hand() -> None:
 def test_pddm_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """The filter and the weights, step by step, from given noise."""
     noise = torch.randn(5, H, A, generator=generator(1))
-    monkeypatch.setattr(planning.torch, "randn", lambda *_, **__: noise)
+    monkeypatch.setattr(torch, "randn", lambda *_, **__: noise)
     plan, previous, beta, gamma = TARGETS[:1] / 2, torch.tensor([[0.5, -0.5]]), 0.7, 3.0
     found, value = reward_weighted(quadratic, plan, previous, generator(), 5, gamma=gamma, beta=beta)
     rows = []

@@ -94,10 +94,12 @@ def test_a_plan_is_taken_up_one_step_on_and_forgotten_at_the_start_of_an_episode
     agent = fitted(name)
     seen: list[Any] = []
     search = agent.actor.planner.search
-    agent.actor.planner.search = lambda score, plan, previous, *rest: (
-        seen.append((plan.clone(), previous.clone())),
-        search(score, plan, previous, *rest),
-    )[1]
+
+    def watched(score: Any, plan: Any, previous: Any, *rest: Any) -> Any:
+        seen.append((plan.clone(), previous.clone()))
+        return search(score, plan, previous, *rest)
+
+    agent.actor.planner.search = watched
     rhs = act(agent)[2]
     done = torch.tensor([[0.0], [1.0], [0.0]])
     act(agent, rhs=rhs, done=done)
