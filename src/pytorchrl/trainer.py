@@ -91,7 +91,6 @@ class Trainer:
         config, scheme = self.config, self.learner.scheme
         preset = f"preset {config.preset}" if config.preset else "no preset"
         rows = (scheme.algorithm.update_every or scheme.storage.max_size) * config.env.num_envs
-        epochs, parts = scheme.algorithm.num_epochs, scheme.algorithm.num_mini_batch
         saved = "a resumed run continues exactly"
         if not scheme.can_save_envs:
             every = f"every {self.checkpoint_every:,} steps"
@@ -103,8 +102,7 @@ class Trainer:
             f"{config.algorithm.name} on {config.env.id} for {config.run.steps:,} steps, seed {config.run.seed}"
             f" ({preset}). The run lies in {self.folder.path}",
             f"{N} environment{'s' if N > 1 else ''}, backend {envs.backend_name} ({envs.backend_reason}); {saved}.",
-            f"Every {rows:,} steps {epochs * parts} updates ({epochs} x {parts} mini-batches), which is"
-            f" {epochs * parts / rows:.3g} per step; device"
+            f"Every {rows:,} steps {scheme.algorithm.updates_per_round(rows)}; device"
             f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"
             f" ({self.precision_reason}).",
             *config.notes,
