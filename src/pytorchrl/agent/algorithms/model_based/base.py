@@ -68,7 +68,8 @@ class ModelPredictiveControl(Algorithm):
 
     def updates_per_round(self, rows: int) -> str:
         """How much is learned from a round, in words: more and more, since all transitions are gone through."""
-        return f"{self.mb_epochs} passes over all transitions, {self.mini_batch_size} per update"
+        passes = "one pass" if self.mb_epochs == 1 else f"{self.mb_epochs} passes"
+        return f"{passes} over all transitions, {self.mini_batch_size} per update"
 
     def acting_step(
         self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False
