@@ -16,6 +16,7 @@ from gymnasium import spaces
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
+from torch import Tensor
 
 from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.env.actions import ActionFormat
@@ -57,6 +58,12 @@ class Policy:
             _, action, _, rhs, *_ = self.actor.get_action(rows, rhs, begins, deterministic)
         actions = self.actions.batch(action.numpy())
         return (actions[0] if single else actions), rhs
+
+    def act(self, obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """(deterministic actions, hidden states) of observations as a ``VecEnv`` returns them."""
+        with torch.inference_mode():
+            _, action, _, rhs, *_ = self.actor.get_action(obs, rhs, done, True)
+        return action, rhs
 
     def value(self, obs: Any) -> Any:
         """V(s) of one observation, or of each in a batch."""

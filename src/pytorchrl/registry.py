@@ -11,6 +11,7 @@ ALGORITHMS = {
     "A2C": "pytorchrl.agent.algorithms.on_policy.a2c",
     "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
     "PPOD": "pytorchrl.agent.algorithms.on_policy.ppod",
+    "RND_PPO": "pytorchrl.agent.algorithms.on_policy.rnd_ppo",
     "DDQN": "pytorchrl.agent.algorithms.off_policy.ddqn",
     "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
@@ -45,6 +46,7 @@ COMPANIONS = {
     "A2C": ("OnPolicyActor", "VanillaOnPolicyBuffer"),
     "PPO": ("OnPolicyActor", "GAEBuffer"),
     "PPOD": ("OnPolicyActor", "PPODBuffer"),
+    "RND_PPO": ("OnPolicyActor", "GAEBuffer"),
     "DDQN": ("OffPolicyActor", "ReplayBuffer"),
     "DDPG": ("OffPolicyActor", "ReplayBuffer"),
     "TD3": ("OffPolicyActor", "ReplayBuffer"),
@@ -55,6 +57,14 @@ COMPANIONS = {
     "MPC_PDDM": ("ModelBasedPlannerActor", "MBReplayBuffer"),
 }
 
+# Terms that may join an algorithm's policy loss.
+ADDONS = {
+    "AttractionKL": "pytorchrl.agent.algorithms.policy_loss_addons.reference_kl",
+    "RepulsionKL": "pytorchrl.agent.algorithms.policy_loss_addons.reference_kl",
+    "RewardPredictor": "pytorchrl.agent.algorithms.policy_loss_addons.predictors",
+    "ReturnPredictor": "pytorchrl.agent.algorithms.policy_loss_addons.predictors",
+}
+
 SCHEMES = {
     "single": "one process collects and learns",
 }
@@ -62,11 +72,13 @@ SCHEMES = {
 # By kind: where each class lives, and every name that can be chosen.
 KINDS = {"algorithm": ALGORITHMS, "storage": STORAGES, "actor": ACTORS}
 NAMES = {**KINDS, "scheme": SCHEMES}
+# What is part of a component, not a section of a configuration.
+PARTS = {"policy-loss add-on": ADDONS}
 
 
 def canonical_name(kind: str, name: str) -> str:
     """The registered spelling of a name, whatever its case; ``ConfigError`` names the nearest."""
-    known = NAMES[kind]
+    known = {**NAMES, **PARTS}[kind]
     folded = {candidate.lower(): candidate for candidate in known}
     if name.lower() not in folded:
         raise ConfigError(f"unknown {kind} '{name}'", suggestion(name, known))
@@ -76,4 +88,4 @@ def canonical_name(kind: str, name: str) -> str:
 def load_class(kind: str, name: str) -> Any:
     """The class registered under ``name``."""
     name = canonical_name(kind, name)
-    return getattr(importlib.import_module(KINDS[kind][name]), name)
+    return getattr(importlib.import_module({**KINDS, **PARTS}[kind][name]), name)

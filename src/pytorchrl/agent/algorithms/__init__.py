@@ -12,6 +12,7 @@ from pytorchrl.agent.algorithms.off_policy.td3 import TD3
 from pytorchrl.agent.algorithms.on_policy.a2c import A2C
 from pytorchrl.agent.algorithms.on_policy.ppo import PPO
 from pytorchrl.agent.algorithms.on_policy.ppod import PPOD
+from pytorchrl.agent.algorithms.on_policy.rnd_ppo import RND_PPO
 
 __all__ = [
     "A2C",
@@ -23,6 +24,7 @@ __all__ = [
     "MPO",
     "PPO",
     "PPOD",
+    "RND_PPO",
     "SAC",
     "TD3",
     "Algorithm",

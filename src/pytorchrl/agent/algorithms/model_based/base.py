@@ -78,6 +78,9 @@ class ModelPredictiveControl(Algorithm):
         action, rhs, value = self.actor.plan(obs, rhs, done, deterministic)
         return action, action, rhs, {} if value is None else {PREDICTED: value}
 
+    def rows_in(self, batch: Batch) -> int:
+        return len(batch[INPUT])
+
     def compute_loss(self, batch: Batch) -> Tensor:
         """The world model's loss on standardized inputs and raw labels."""
         return self.actor.dynamics_model.loss(batch[INPUT], batch[LABEL], batch.get(ENDS), batch.get(WEIGHTS))
