@@ -217,8 +217,9 @@ def test_one_fit_of_cem_over_choices_by_hand() -> None:
 
 def test_pddm_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """The filter and the weights, step by step, from given noise."""
-    noise = torch.randn(5, H, A, generator=generator(1))
-    monkeypatch.setattr(torch, "randn", lambda *_, **__: noise)
+    half = torch.randn(3, H, A, generator=generator(1))
+    noise = torch.cat([half, -half[:2]])  # with its negative, as far as there is room
+    monkeypatch.setattr(torch, "randn", lambda *_, **__: half)
     plan, previous, beta, gamma = TARGETS[:1] / 2, torch.tensor([[0.5, -0.5]]), 0.7, 3.0
     found, value = reward_weighted(quadratic, plan, previous, generator(), 5, gamma=gamma, beta=beta)
     rows = []
