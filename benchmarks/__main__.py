@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("training", "replay", "recurrences", "overheads")
+NAMES = ("training", "replay", "recurrences", "overheads", "planning")
 
 
 def main() -> int:

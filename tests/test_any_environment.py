@@ -108,10 +108,34 @@ def test_off_policy(algorithm: str, action: str, observation: str, tmp_path: Pat
     check(algorithm, OBSERVATIONS[observation], ACTIONS[action], OFF_POLICY, tmp_path)
 
 
+PLANNING = {
+    "storage.size": 100,
+    "env.num_envs": 2,
+    "algorithm.start_steps": 20,
+    "algorithm.update_every": 20,
+    "algorithm.mb_epochs": 2,
+    "actor.horizon": 3,
+    "actor.n_planner": 8,
+    "actor.terminal_function": "learned",
+}
+
+
+@pytest.mark.parametrize("observation", ["vector", "float64", "scalar", "matrix", "discrete", "multi-binary"])
+@pytest.mark.parametrize(("algorithm", "action"), [("mpc_cem", "discrete"), ("mpc_pddm", "matrix")])
+def test_planning(algorithm: str, action: str, observation: str, tmp_path: Path) -> None:
+    check(algorithm, OBSERVATIONS[observation], ACTIONS[action], PLANNING, tmp_path)
+
+
+@pytest.mark.parametrize("observation", ["image", "dict"])
+def test_what_cannot_be_modeled_is_refused(observation: str, tmp_path: Path) -> None:
+    with pytest.raises(prl.SpaceError, match="cannot model observation space"):
+        check("mpc_rs", OBSERVATIONS[observation], ACTIONS["discrete"], PLANNING, tmp_path)
+
+
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "sac", "mpc_rs"])
 def test_what_cannot_work_is_refused_by_name(algorithm: str, name: str, tmp_path: Path) -> None:
-    settings = SMALL if algorithm == "ppo" else OFF_POLICY
+    settings = {"ppo": SMALL, "sac": OFF_POLICY, "mpc_rs": PLANNING}[algorithm]
     with pytest.raises(prl.SpaceError, match="action space"):
         check(algorithm, OBSERVATIONS["vector"], REFUSED[name], settings, tmp_path)
     assert not (tmp_path / "run").exists()

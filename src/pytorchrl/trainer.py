@@ -108,7 +108,6 @@ class Trainer:
         config, scheme = self.config, self.learner.scheme
         preset = f"preset {config.preset}" if config.preset else "no preset"
         rows = scheme.round_steps
-        epochs, parts = scheme.algorithm.num_epochs, scheme.algorithm.num_mini_batch
         saved = "a resumed run continues exactly"
         if not scheme.can_save_envs:
             every = f"every {self.checkpoint_every:,} steps"
@@ -124,8 +123,7 @@ class Trainer:
             *([] if scheme.distributed is None else [scheme.distributed.described(config.scheme.name)]),
             f"{N} environment{'s' if N > 1 else ''}{each}, backend {envs.backend_name} ({envs.backend_reason});"
             f" {saved}.",
-            f"Every {rows:,} steps {epochs * parts} updates ({epochs} x {parts} mini-batches), which is"
-            f" {epochs * parts / rows:.3g} per step; device"
+            f"Every {rows:,} steps {scheme.algorithm.updates_per_round(rows)}; device"
             f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"
             f" ({self.precision_reason}).",
             *([f"Before the first, {wanted:,} steps of random actions, which are not counted."] if wanted else []),

@@ -136,6 +136,17 @@ WORDS = {
     "run folder without name": ([*TRAIN, "--run", ""], None, ("the run's folder has no name",)),
     "NUL in a file": (["train", "--config", "a\0b"], None, ("cannot be read as a file", "null byte")),
     "NUL in a path": ([*TRAIN, "--run", "a\0b"], None, ("cannot be made a run folder", "null byte")),
+    "reward of no environment": by_words(
+        "train mpc_rs Pendulum-v1 --set actor.reward_function=Pendlum",
+        "unknown reward function 'Pendlum'",
+        "Did you mean 'Pendulum'?",
+    ),
+    "world model's parameter": by_words(
+        "train mpc_cem Pendulum-v1 --set actor.world_model_kwargs.num_member=3",
+        "WorldModel has no parameter 'num_member'",
+        "Did you mean 'num_members'?",
+    ),
+    "pixels to be modeled": by_words("train mpc_rs ALE/Pong-v5", "MPC_RS cannot model observation space", "vectors"),
     "evaluate nothing": by_words("evaluate nope", "nope: no such run folder"),
     "evaluate no run": by_words("evaluate .", "this is not a run folder"),
     "evaluate no episodes": by_words("evaluate {finished} --episodes 0", "--episodes: expected a number", "'0'"),

@@ -134,10 +134,12 @@ def reward_weighted(
     """(plan, weighted score `[N]`) of filtered, reward-weighted refinement as in PDDM (arXiv 1909.11652, eq. 3-5).
 
     u ~ N(0, 1); a_t = β(μ_t + u_t) + (1 − β)a_{t−1} within [−1, 1], where a_{−1} is the ``previous`` first action
-    `[N, A]`; μ_t ← Σ_i w_i a_tⁱ with w_i ∝ exp(γ(R_i − max R)).
+    `[N, A]`; μ_t ← Σ_i w_i a_tⁱ with w_i ∝ exp(γ(R_i − max R)). Noise comes with its
+    negative: the same numbers in every call (deterministic planning) must not push to one side.
     """
     N, H, A = plan.shape
-    noise = torch.randn(candidates, H, A, generator=generator).to(plan.device)
+    half = torch.randn((candidates + 1) // 2, H, A, generator=generator).to(plan.device)
+    noise = torch.cat([half, -half])[:candidates]
     wished = plan[:, None] + noise
     action, steps = previous[:, None].expand(N, candidates, A), []
     for t in range(H):

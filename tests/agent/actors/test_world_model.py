@@ -97,14 +97,14 @@ def test_members_learn_by_their_weights_alone_and_the_best_predict() -> None:
     weights = torch.zeros(3, 10)
     weights[0], weights[2, 0] = 1, 3
     model.loss(x, labels, weights=weights).backward()  # type: ignore[no-untyped-call]
-    moved = [bool(model.layers[0].weight.grad[k].any()) for k in range(3)]  # type: ignore[index,union-attr]
+    moved = [bool(model.layers[0].weight.grad[k].any()) for k in range(3)]  # type: ignore[index]
     assert moved == [True, False, True]
     once = make(num_members=3, num_elites=2)
     once.load_state_dict(model.state_dict())
     once.loss(x[:1].repeat(10, 1), labels[:1].repeat(10, 1), weights=weights).backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(
-        model.layers[0].weight.grad[2],  # type: ignore[index,union-attr]
-        once.layers[0].weight.grad[2],  # type: ignore[index,union-attr]
+        model.layers[0].weight.grad[2],  # type: ignore[index]
+        once.layers[0].weight.grad[2],  # type: ignore[index]
     )
     errors = model.errors(x, labels)
     assert errors.shape == (3,)
@@ -169,7 +169,7 @@ class Known(WorldModel):
 def known(members: int) -> Known:
     model = Known(OBSERVATIONS, ACTIONS, num_members=members)
     with torch.no_grad():
-        model.layers[0].weight[:] = torch.arange(1.0, members + 1).view(-1, 1, 1)  # type: ignore[index,operator]
+        model.layers[0].weight[:] = torch.arange(1.0, members + 1).view(-1, 1, 1)  # type: ignore[operator]
     return model
 
 

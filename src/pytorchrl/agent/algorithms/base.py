@@ -134,6 +134,12 @@ class Algorithm(Component):
     def observe(self, obs: Tree) -> None:
         """Learn from observations ``[B, …]`` alone; most algorithms do not."""
 
+    def updates_per_round(self, rows: int) -> str:
+        """How much is learned from a round of so many environment steps, in words."""
+        epochs, parts = self.num_epochs, self.num_mini_batch
+        total = epochs * parts
+        return f"{total} updates ({epochs} x {parts} mini-batches), which is {total / rows:.3g} per step"
+
     @abstractmethod
     def acting_step(
         self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False

@@ -19,7 +19,7 @@ from pytorchrl.registry import load_class
 
 OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,), np.float32)
 ACTIONS: dict[str, gym.Space[Any]] = {
-    "box": spaces.Box(np.float32([-2, 3]), np.float32([4, 5])),
+    "box": spaces.Box(np.array([-2.0, 3.0], np.float32), np.array([4.0, 5.0], np.float32)),
     "discrete": spaces.Discrete(3),
 }
 ALGORITHMS = ["MPC_RS", "MPC_CEM", "MPC_PDDM"]

@@ -68,6 +68,11 @@ class ModelPredictiveControl(Algorithm):
         for name, value in {"action_noise": action_noise, "gamma": gamma, **planner}.items():
             self._set_parameter(name, value)
 
+    def updates_per_round(self, rows: int) -> str:
+        """How much is learned from a round, in words: more and more, since all transitions are gone through."""
+        passes = "one pass" if self.mb_epochs == 1 else f"{self.mb_epochs} passes"
+        return f"{passes} over all transitions, {self.mini_batch_size} per update"
+
     def acting_step(
         self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
