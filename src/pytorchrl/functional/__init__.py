@@ -13,7 +13,13 @@ from pytorchrl.functional.log_probs import (
     squashed_log_prob,
     tanh_correction,
 )
-from pytorchrl.functional.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pytorchrl.functional.losses import (
+    approximate_kl,
+    clip_fraction,
+    clipped_surrogate,
+    clipped_value_loss,
+    value_loss,
+)
 from pytorchrl.functional.returns import (
     backward_recurrence,
     discount_cumsum,
@@ -30,10 +36,12 @@ __all__ = [
     "ForwardDiscountedSum",
     "RunningMeanStd",
     "SumTree",
+    "approximate_kl",
     "backward_recurrence",
     "categorical_entropy",
     "categorical_kl",
     "categorical_log_prob",
+    "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
     "discount_cumsum",
