@@ -1,7 +1,51 @@
 """The examples run as they are written, and learn."""
 
+import ast
+from pathlib import Path
+
 import pytest
-from examples import ppo_by_hand, sac_by_hand
+from examples import a2c, ddpg, ddqn, ppo, ppo_by_hand, sac, sac_by_hand, td3
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ALGORITHMS = {"ppo": ppo, "a2c": a2c, "ddqn": ddqn, "ddpg": ddpg, "td3": td3, "sac": sac}
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "low", "high"),
+    [
+        ("ppo", 2048, 8, 500),
+        ("a2c", 2048, 8, 500),
+        ("ddqn", 1100, 8, 500),
+        ("ddpg", 1100, -2000, 0),
+        ("td3", 1100, 1100, 1100),
+        ("sac", 1200, -2000, 0),
+    ],
+)
+def test_each_algorithm_has_one_that_runs(
+    name: str, steps: int, low: float, high: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert low <= ALGORITHMS[name].main(steps=steps) <= high
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_is_short_and_says_what_it_is(name: str) -> None:
+    text = (EXAMPLES / f"{name}.py").read_text("utf-8")
+    assert len(text.splitlines()) <= 60
+    assert f"Run: python examples/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "least"), [("ppo", 400), ("a2c", 100), ("ddqn", 200), ("ddpg", -300), ("sac", -250)])
+def test_it_learns(name: str, least: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ALGORITHMS[name].main() >= least
+
+
+@pytest.mark.slow
+def test_td3_solves_its_task_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert td3.main() < 20_000
 
 
 def test_ppo_by_hand_runs_and_starts_to_learn(capsys: pytest.CaptureFixture[str]) -> None:

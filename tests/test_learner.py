@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+import pytorchrl as prl
 from pytorchrl.agent.actors import OnPolicyActor
 from pytorchrl.agent.algorithms import PPO
 from pytorchrl.agent.env.vec_env import Episode
@@ -175,3 +176,38 @@ def test_a_round_that_did_not_learn_has_no_losses(make: Callable[..., Any]) -> N
     learner.step()
     assert learner.get_metrics(True, True) == {}
     assert (learner.steps, learner.updates) == (10, 0)
+
+
+class TestCallbacks:
+    def test_each_is_called_after_every_round(self) -> None:
+        seen: list[tuple[int, float]] = []
+
+        def note(learner: Learner, result: Round) -> None:
+            seen.append((learner.steps, result.losses["loss"].item()))
+
+        learner = Learner(CountingScheme(), 30, callbacks=[note, note])  # type: ignore[arg-type]
+        while not learner.done():
+            learner.step()
+        assert seen == [(10, 1.0), (10, 1.0), (20, 2.0), (20, 2.0), (30, 3.0), (30, 3.0)]
+
+    @pytest.mark.parametrize(("answer", "rounds"), [(True, 2), (None, 5), (1, 5)])
+    def test_true_alone_ends_the_run(self, answer: Any, rounds: int) -> None:
+        scheme = CountingScheme()
+        learner = Learner(scheme, 50, callbacks=[lambda learner, result: answer if learner.steps == 20 else None])  # type: ignore[arg-type]
+        while not learner.done():
+            learner.step()
+        assert (scheme.rounds, scheme.closed) == (rounds, 1)
+
+    def test_a_run_that_ends_early_is_whole(self, tmp_path: Path) -> None:
+        overrides = {"storage.size": 32, "env.num_envs": 2, "algorithm.num_epochs": 1, "run.log_every": 1000}
+        run = prl.train(
+            "PPO",
+            "CartPole-v1",
+            steps=640,
+            overrides=overrides,
+            run=tmp_path / "x",
+            callbacks=[lambda learner, result: learner.steps >= 128],
+        )
+        assert (run.path / "checkpoints" / "128").is_dir()
+        assert (run.path / "policy" / "policy.safetensors").is_file()
+        assert (run.path / "progress.csv").read_text().splitlines()[-1].startswith("128,")

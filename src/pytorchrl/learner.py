@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from pytorchrl.console import say
 from pytorchrl.errors import ConfigError
 from pytorchrl.keys import ALGORITHM, EPISODES, SCHEME, TIME
 from pytorchrl.scheme.scheme import Round, Scheme
+
+# (learner, its last round) -> True to end the run.
+Callback = Callable[["Learner", Round], "bool | None"]
 
 # The window of "mean return" in logs and panels.
 RECENT_EPISODES = 100
@@ -29,6 +32,8 @@ class Learner:
         log_dir: where ``save_model`` writes.
         anneal: algorithm parameters that move linearly from their value to the given one over the run.
         eval_every: environment steps between evaluations; None leaves it to the algorithm's ``test_every`` updates.
+        callbacks: functions of the learner and its last round, called after every round; one that returns True ends
+            the run there.
     """
 
     def __init__(
@@ -39,11 +44,14 @@ class Learner:
         *,
         anneal: Mapping[str, float] | None = None,
         eval_every: int | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.scheme = scheme
         self.target_steps = target_steps
         self.log_dir = None if log_dir is None else Path(log_dir)
         self.eval_every = eval_every
+        self.callbacks = list(callbacks)
+        self.ended = False
         self.steps = 0
         self.updates = 0
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
@@ -65,6 +73,8 @@ class Learner:
         self.recent.extend(episode for _, episode in result.episodes)
         self.last_round = result
         self.last_evaluation = self.scheme.evaluate() if self._evaluation_is_due(*before) else []
+        for callback in self.callbacks:
+            self.ended |= callback(self, result) is True
         return result
 
     def _evaluation_is_due(self, steps: int, updates: int) -> bool:
@@ -90,8 +100,8 @@ class Learner:
         self.scheme.set_state(state["scheme"])
 
     def done(self) -> bool:
-        """Whether the target is reached; closes the environments when it is."""
-        reached = self.steps >= self.target_steps
+        """Whether the target is reached, or a callback ended the run; closes the environments then."""
+        reached = self.ended or self.steps >= self.target_steps
         if reached:
             self.stop()
         return reached

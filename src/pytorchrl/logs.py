@@ -1,4 +1,4 @@
-"""Where figures go: CSV always, TensorBoard when asked for."""
+"""Where figures go: CSV always; TensorBoard, Weights & Biases and MLflow when asked for."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pytorchrl.atomic import write_bytes
 from pytorchrl.run_folder import RunFolder
+from pytorchrl.trackers import STEPS, TRACKERS, Background
 
 LOG = logging.getLogger("pytorchrl")
-STEPS = "time/total_timesteps"
 
 # The columns that progress.csv always has; the algorithm's losses follow.
 PROGRESS = (
@@ -151,27 +152,45 @@ class TensorBoardLog:
             self._file = None
 
 
-def open_log(folder: RunFolder, loggers: Sequence[str]) -> RunLog:
-    """The sinks of a run's folder."""
-    sinks: dict[str, CsvLog | TensorBoardLog] = {
-        "progress.csv": CsvLog(folder.progress, PROGRESS),
-        "episodes.csv": CsvLog(folder.episodes, EPISODES),
-    }
+class Logger(Protocol):
+    """Something that log rows are written to. What it cannot do it says by ``OSError`` or ``ImportError``."""
+
+    def write(self, row: Mapping[str, float], /) -> None: ...
+
+    def get_state(self) -> dict[str, Any]:
+        """Where it stands; saved with checkpoints."""
+        ...
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_log(folder: RunFolder, loggers: Sequence[str], config: Mapping[str, Any] | None = None) -> RunLog:
+    """The log of a run's folder; ``config`` is what trackers show of its configuration."""
+    sinks: dict[str, Logger] = {}
     if "tensorboard" in loggers:
         sinks["TensorBoard"] = TensorBoardLog(folder.path)
-    return RunLog(sinks)
+    for name in TRACKERS:
+        if name in loggers:
+            sinks[name] = Background(name, partial(TRACKERS[name], folder.path, config or {}))
+    return RunLog(CsvLog(folder.progress, PROGRESS), CsvLog(folder.episodes, EPISODES), sinks)
 
 
 class RunLog:
     """Every sink of a run. A sink that fails is dropped with one warning; training goes on."""
 
-    def __init__(self, sinks: Mapping[str, CsvLog | TensorBoardLog]) -> None:
-        self._sinks: dict[str, Any] = dict(sinks)
+    def __init__(self, progress: CsvLog, episodes: CsvLog, loggers: Mapping[str, Logger]) -> None:
+        self._loggers = list(loggers)
+        self._sinks: dict[str, Any] = {"progress.csv": progress, "episodes.csv": episodes, **loggers}
 
     def row(self, figures: Mapping[str, float]) -> None:
         """One log line."""
         self._use("progress.csv", lambda log: log.write([figures]))
-        self._use("TensorBoard", lambda log: log.write(figures))
+        for name in self._loggers:
+            self._use(name, lambda log: log.write(figures))
 
     def finished(self, episodes: Sequence[Mapping[str, Any]]) -> None:
         """Finished training episodes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -42,6 +43,7 @@ class RunOptions:
         log_every: environment steps between log rows; null for 1/200 of steps.
         eval_every: environment steps between evaluations; null leaves it to the algorithm's test_every.
         checkpoint_every: environment steps between checkpoints; null for 1/10 of steps.
+        video_every: environment steps between videos of the policy, in videos; 0 for none.
         device: where networks and storage live.
         threads: intra-op threads of the learning process.
         precision: of the learning's matrix products on the CPU; auto measures whether oneDNN is faster and as exact.
@@ -53,10 +55,11 @@ class RunOptions:
     log_every: PositiveInt | None = None
     eval_every: NonNegativeInt | None = None
     checkpoint_every: PositiveInt | None = None
+    video_every: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Range(1, 1024)] = 1
     precision: Precision = "auto"
-    logger: tuple[Literal["csv", "tensorboard"], ...] = ("csv", "tensorboard")
+    logger: tuple[Literal["csv", "tensorboard", "wandb", "mlflow"], ...] = ("csv", "tensorboard")
 
 
 # Sections that hold their parameters directly.
@@ -90,3 +93,20 @@ class RunConfig:
         """The file that repeats the run."""
         sections = asdict(self)
         return to_yaml({name: sections[name] for name in SECTIONS})
+
+    def settings(self) -> dict[str, str]:
+        """Every parameter by its path, as text."""
+        sections = asdict(self)
+        return flat({name: sections[name] for name in SECTIONS})
+
+
+def flat(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """Nested settings by dotted path."""
+    found: dict[str, str] = {}
+    for key, value in config.items():
+        here = f"{path}{key}"
+        if isinstance(value, dict):
+            found |= flat(value, f"{here.removesuffix('.config')}.")
+        else:
+            found[here] = str(value)
+    return found

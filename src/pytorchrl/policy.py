@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
+from torch import Tensor
 
 from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.env.actions import ActionFormat
@@ -57,6 +59,12 @@ class Policy:
         actions = self.actions.batch(action.numpy())
         return (actions[0] if single else actions), rhs
 
+    def act(self, obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """(deterministic actions, hidden states) of observations as a ``VecEnv`` returns them."""
+        with torch.inference_mode():
+            _, action, _, rhs, *_ = self.actor.get_action(obs, rhs, done, True)
+        return action, rhs
+
     def value(self, obs: Any) -> Any:
         """V(s) of one observation, or of each in a batch."""
         rows, count, single = self._rows(obs)
@@ -95,8 +103,8 @@ def policy_files(actor: Actor, info: Mapping[str, Any], observation_space: gym.S
 
 
 def _name_of(value: Any) -> str:
-    """A class as JSON: networks of the user's are known by their names."""
-    if isinstance(value, type):
+    """A class or function as JSON: what is the user's own is known by its name."""
+    if isinstance(value, (type, FunctionType)):
         return value.__name__
     raise TypeError(f"{value!r} cannot be written as JSON")
 

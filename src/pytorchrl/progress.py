@@ -53,7 +53,8 @@ class Progress:
             self.improved = self.best is None or self._evaluation > self.best
             self.best = self._evaluation if self.improved else self.best
         steps = self.learner.steps
-        due = steps // self.log_every > before // self.log_every or steps >= self.learner.target_steps
+        last = self.learner.ended or steps >= self.learner.target_steps
+        due = last or steps // self.log_every > before // self.log_every
         figures = self.figures()
         if due:
             figures |= {f"train/{name}": torch.stack(values).mean().item() for name, values in self._losses.items()}

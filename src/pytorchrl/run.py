@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch
-from torch import Tensor
 
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.build import EnvMaker
@@ -17,7 +14,7 @@ from pytorchrl.config import check_env_id, resolve
 from pytorchrl.console import duration, say
 from pytorchrl.envs.gymnasium import env_maker
 from pytorchrl.errors import ConfigError
-from pytorchrl.learner import mean
+from pytorchrl.learner import Callback, mean
 from pytorchrl.options import RunConfig
 from pytorchrl.parameters import Node
 from pytorchrl.policy import Policy, load_policy
@@ -25,7 +22,6 @@ from pytorchrl.run_folder import RunFolder
 from pytorchrl.scheme.collection import play
 from pytorchrl.seeding import derived_seed
 from pytorchrl.trainer import Trainer
-from pytorchrl.tree import Tree
 
 EnvLike = str | type[gym.Env[Any, Any]] | EnvMaker
 
@@ -62,6 +58,7 @@ def train(
     config: str | Path | None = None,
     run: str | Path | None = None,
     quiet: bool = True,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train an agent and return the finished run.
 
@@ -75,18 +72,24 @@ def train(
         config: a configuration file, such as the config.yaml of another run.
         run: the run's folder; by default a new one under ``runs``.
         quiet: whether to show nothing.
+        callbacks: functions of the learner and its last round, called after every round; True ends the run.
     """
     stated = {"run.steps": steps, "run.seed": seed, **(overrides or {})}
     nodes = [(path, Node.of(value)) for path, value in stated.items() if value is not None]
     resolved = resolve(algorithm, _id_of(env), preset=preset, config=config, overrides=nodes)
-    return train_config(resolved, env_fn=env if callable(env) else None, run=run, quiet=quiet)
+    return train_config(resolved, env_fn=env if callable(env) else None, run=run, quiet=quiet, callbacks=callbacks)
 
 
 def train_config(
-    config: RunConfig, *, env_fn: EnvMaker | None = None, run: str | Path | None = None, quiet: bool = False
+    config: RunConfig,
+    *,
+    env_fn: EnvMaker | None = None,
+    run: str | Path | None = None,
+    quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train what a resolved configuration says. Nothing is written until the agent is built."""
-    trainer = Trainer(config, env_fn)
+    trainer = Trainer(config, env_fn, callbacks)
     name = f"{config.algorithm.name}__{_plain(config.env.id)}__seed{config.run.seed}"
     try:
         folder = RunFolder.create(name, run)
@@ -148,19 +151,37 @@ def _plain(env_id: str) -> str:
 
 def evaluate(policy: Policy, num_episodes: int, seed: int = 0, env: EnvLike | None = None) -> list[Episode]:
     """Deterministic episodes of a policy in its own environment, or in the one given."""
+    maker, kwargs = _maker_of(policy, env)
+    envs = VecEnv(maker, min(num_episodes, 10), env_kwargs=kwargs, mode="test", masked=policy.actor.is_masked)
+    try:
+        seeds = [derived_seed(seed, "episodes", i) for i in range(envs.num_envs)]
+        return play(policy.act, envs, policy.actor.initial_rhs(envs.num_envs), num_episodes, seeds)
+    finally:
+        envs.close()
+
+
+def enjoy(
+    policy: Policy,
+    num_episodes: int = 1,
+    seed: int = 0,
+    env: EnvLike | None = None,
+    video: str | Path | None = None,
+) -> tuple[list[Episode], Path | None]:
+    """Deterministic episodes to be looked at, in a window or in a video.
+
+    Returns the episodes and the video's file, which is a GIF where mp4 cannot be written.
+    """
+    from pytorchrl.report.film import film
+
+    maker, kwargs = _maker_of(policy, env)
+    path = None if video is None else Path(video)
+    masked = policy.actor.is_masked
+    return film(maker, kwargs, policy.act, policy.actor.initial_rhs(1), path, num_episodes, seed, masked=masked)
+
+
+def _maker_of(policy: Policy, env: EnvLike | None) -> tuple[EnvMaker, dict[str, Any]]:
+    """What makes a policy's environment, or the one given, and with which arguments."""
     if env is None:
         check_env_id(str(policy.info["env"]))
         env = str(policy.info["env"])
-    maker = partial(env_maker(env), **policy.info["env_kwargs"]) if isinstance(env, str) else env
-    envs = VecEnv(maker, min(num_episodes, 10), mode="test", masked=policy.actor.is_masked)
-
-    def acting(obs: Tree, rhs: dict[str, Tensor], done: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        with torch.inference_mode():
-            _, action, _, rhs, *_ = policy.actor.get_action(obs, rhs, done, True)
-        return action, rhs
-
-    try:
-        seeds = [derived_seed(seed, "episodes", i) for i in range(envs.num_envs)]
-        return play(acting, envs, policy.actor.initial_rhs(envs.num_envs), num_episodes, seeds)
-    finally:
-        envs.close()
+    return (env_maker(env), dict(policy.info["env_kwargs"])) if isinstance(env, str) else (env, {})

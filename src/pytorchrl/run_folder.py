@@ -39,6 +39,7 @@ class RunFolder:
         self.episodes = path / "episodes.csv"
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
+        self.videos = path / "videos"
         self.report = path / "report.html"
 
     @classmethod

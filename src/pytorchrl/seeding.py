@@ -20,6 +20,8 @@ KINDS = {
     "episodes": 5,
     "barrier": 6,
     "bootstrap": 7,
+    "video": 8,
+    "tune": 9,
 }
 
 

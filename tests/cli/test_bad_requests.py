@@ -19,6 +19,9 @@ env: {id: CartPole-v1, num_envs: 2}
 run: {steps: 256}
 """
 
+# A folder whose only demo is none.
+DEMOS = Path(__file__).parent / "bad_demos"
+PPOD = "train ppod CartPole-v1"
 TRAIN = ["train", "ppo", "CartPole-v1"]
 
 
@@ -85,7 +88,12 @@ FILES = {
 
 WORDS = {
     "unknown command": by_words("trian ppo CartPole-v1", "unknown command 'trian'", "Did you mean 'train'?"),
-    "command to come": by_words("enjoy runs/x", "unknown command 'enjoy'", "Known: evaluate"),
+    "command to come": by_words("bench replay", "unknown command 'bench'", "Known: "),
+    "enjoy nothing": by_words("enjoy nope --video x.gif", "nope: no such run folder"),
+    "enjoy no episodes": by_words("enjoy {finished} --video x.gif --episodes 0", "--episodes: expected a number"),
+    "video of another kind": by_words("enjoy {finished} --video x.avi", "x.avi: a video is an .mp4 or a .gif file"),
+    "video to nowhere": by_words("enjoy {finished} --video {finished}/config.yaml/x.gif", "cannot be written"),
+    "video of nothing": by_words("enjoy {finished} --video x.gif --env Unbounded-v0", "render"),
     "unknown flag": by_flags("--stesp 3", "unknown argument '--stesp'", "Did you mean '--steps'?"),
     "unknown flag of the program": by_words("--verison", "unknown argument '--verison'", "'--version'?"),
     "flag without value": by_flags("--steps", "--steps", "expected one argument"),
@@ -106,7 +114,7 @@ WORDS = {
     "seed true": by_flags("--seed true", "--seed: expected a whole number, got 'true'"),
     "two flags": by_flags("--steps 0 --device gpu", "--steps: expected", "--device: expected one of auto, cpu, cuda"),
     "a billion environments": by_flags("--envs 1000000000", "--envs: expected a number between 1 and"),
-    "logger to come": by_flags("--logger csv,wandb", "--logger: expected one of csv, tensorboard, got 'wandb'"),
+    "logger misspelt": by_flags("--logger csv,wandbb", "--logger: expected one of csv, tensorboard, wandb", "'wandbb'"),
     "set without value": by_flags("--set gamma", "--set gamma: expected PATH=VALUE"),
     "set misspelt": by_flags("--set algorithm.gama=1", "algorithm.gama", "Did you mean 'gamma'?"),
     "set bare and misspelt": by_flags("--set gama=1", "unknown name 'gama'", "Did you mean 'gamma'?"),
@@ -140,6 +148,37 @@ WORDS = {
     "report without a run": by_words("report", "the following arguments are required: RUN"),
     "report to nowhere": by_words("report {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
     "report to no port": by_words("report {finished} --live --port 70000", "--port: expected a number between 0 and"),
+    "record without a run": by_words("record CartPole-v1 --out x", "record needs --run RUN", "takes a function"),
+    "record to nowhere": by_words("record CartPole-v1 --run {finished}", "--out"),
+    "record nothing": by_words("record CartPole-v1 --out x --run {finished} --episodes 0", "--episodes: expected"),
+    "record no run": by_words("record CartPole-v1 --out x --run nope", "nope: no such run folder"),
+    "record nowhere": by_words("record CartPol-v1 --out x --run {finished}", "Did you mean 'CartPole-v1'?"),
+    "record elsewhere": by_words("record Acrobot-v1 --out x --run {finished}", "was trained for CartPole-v1"),
+    "record bad checkpoint": by_words(
+        "record CartPole-v1 --out x --run {finished} --checkpoint 7", "no checkpoint '7'"
+    ),
+    "record into a file": by_words("record CartPole-v1 --out {finished}/status.json --run {finished}", "status.json"),
+    "no folder of demos": by_words(
+        f"{PPOD} --set storage.initial_human_demos_dir=nope", "nope: no such folder of demos"
+    ),
+    "a demo that is none": by_words(f"{PPOD} --set storage.initial_agent_demos_dir={DEMOS}", "none.npz: ", "no demon"),
+    "more than all episodes": by_words(f"{PPOD} --set rho=0.8", "rho 0.8 and phi 0.3", "at most 1"),
+    "nothing but demos": by_words(f"{PPOD} --set rho=0.7", "no episode would be real"),
+    "a share beyond 1": by_words(f"{PPOD} --set rho=1.5", "rho: expected a number between 0 and 1"),
+    "no type of numbers": by_words(f"{PPOD} --set storage.demo_dtypes.Reward=word", "demo_dtypes.Reward", "got 'word'"),
+    "demos of scaled rewards": by_words(f"{PPOD} --set env.normalize_rewards=true", "cannot be normalized"),
+    "demos on a vector": by_words(f"{PPOD} --backend vector", "none can wait", "Use backend sync or async"),
+    "misspelt demos": by_words(f"{PPOD} --set initial_human_demo_dir=x", "Did you mean 'initial_human_demos_dir'?"),
+    "export nothing": by_words("export nope", "nope: no such run folder"),
+    "export in no format": by_words("export {finished} --format onx", "unknown format 'onx'", "Did you mean 'onnx'?"),
+    "export to nowhere": by_words("export {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
+    "completion of what": by_words("completion bsh", "no completion for 'bsh'", "Did you mean 'bash'?"),
+    "tune nothing": by_words("tune", "no algorithm and no environment is named"),
+    "tune no trials": by_words("tune ppo CartPole-v1 --trials 0", "--trials: expected a number"),
+    "tune what is not there": by_words(
+        "tune ppo CartPole-v1 --search algorithm.lrr", "nothing to search", "'algorithm.lr'?"
+    ),
+    "tune into a file": by_words("tune ppo CartPole-v1 --out {finished}/config.yaml", "cannot be written", "--out"),
     "list what": by_words("list algorithm", "nothing to list under 'algorithm'", "Did you mean 'algorithms'?"),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -27,8 +29,8 @@ def said(capsys: Captured, *words: str) -> str:
 class TestHelp:
     def test_only_what_works_is_offered(self, capsys: Captured) -> None:
         told = said(capsys)
-        assert all(f"    {command} " in told for command in MODULES)
-        assert not any(f"    {command} " in told for command in ("enjoy", "tune", "record", "export", "bench"))
+        assert all(re.search(rf"^    {command}\s", told, re.MULTILINE) for command in MODULES)
+        assert not any(f"    {command} " in told for command in ("bench",))
 
     def test_version(self, capsys: Captured) -> None:
         assert said(capsys, "--version") == f"pytorchrl {__version__}\n"
@@ -85,6 +87,20 @@ class TestList:
         rows = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines}
         assert set(names) <= set(rows)
         assert all(rows.values())
+
+
+class TestFamilies:
+    def test_a_missing_one_comes_with_the_command_that_installs_it(
+        self, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        there = said(capsys, "list", "envs")
+        assert "family minigrid" in there
+        assert re.search(r"^family mujoco +installed, [1-9]\d* environments$", there, re.MULTILINE)
+        find = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mujoco" else find(name))
+        without = said(capsys, "list", "envs")
+        assert re.search(r"^family mujoco +missing; pip install 'pytorchrl\[mujoco\]'$", without, re.MULTILINE)
+        assert re.search(r"^HalfCheetah-v5 +missing; pip install 'pytorchrl\[mujoco\]'$", without, re.MULTILINE)
 
 
 class TestEvaluate:

@@ -11,20 +11,14 @@ from pytorchrl.checkpoint import checkpoints_in, pointer, read_checkpoint
 from pytorchrl.cli.main import whole_number
 from pytorchrl.console import say
 from pytorchrl.errors import ConfigError
-from pytorchrl.policy import load_policy
+from pytorchrl.policy import Policy, load_policy
 from pytorchrl.run import evaluate
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     num_episodes = whole_number(options.episodes, "--episodes", 1)
     seed = whole_number(options.seed, "--seed")
-    folder = Path(options.run)
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such run folder", "`ls runs` shows the runs of this folder.")
-    if not (folder / "policy").is_dir() and not (folder / "checkpoints").is_dir():
-        raise ConfigError(f"{folder}: this is not a run folder")
-    wanted = options.checkpoint or ("final" if (folder / "policy").is_dir() else "latest")
-    policy = load_policy(folder if wanted == "final" else find_checkpoint(folder / "checkpoints", wanted))
+    policy = policy_of(options.run, options.checkpoint)
     episodes = evaluate(policy, num_episodes, seed, options.env)
     returns = [episode.ret for episode in episodes]
     figures = {
@@ -46,6 +40,17 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             f" of {figures['mean_length']:,.1f} steps"
         )
     return 0
+
+
+def policy_of(run: str, checkpoint: str | None) -> Policy:
+    """The final policy of a run's folder, or that of the checkpoint which ``--checkpoint`` names."""
+    folder = Path(run)
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such run folder", "`ls runs` shows the runs of this folder.")
+    if not (folder / "policy").is_dir() and not (folder / "checkpoints").is_dir():
+        raise ConfigError(f"{folder}: this is not a run folder")
+    wanted = checkpoint or ("final" if (folder / "policy").is_dir() else "latest")
+    return load_policy(folder if wanted == "final" else find_checkpoint(folder / "checkpoints", wanted))
 
 
 def find_checkpoint(folder: Path, wanted: str) -> Path:

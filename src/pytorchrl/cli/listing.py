@@ -27,11 +27,30 @@ def _components(kind: str) -> dict[str, str]:
 
 
 def _envs() -> dict[str, str]:
+    """Families first, with the command that installs a missing one; then every id that is there."""
     import gymnasium
 
+    from pytorchrl.envs.gymnasium import ENVPOOL, SUITES
+
+    rows = {}
+    missing = {
+        suite.name: f"missing; pip install 'pytorchrl[{suite.extra}]'" for suite in SUITES if not suite.is_installed
+    }
+    for suite in SUITES:
+        if suite.is_installed and suite.registers:
+            suite.require(suite.name)
     entry_points = {env_id: spec.entry_point for env_id, spec in sorted(gymnasium.registry.items())}
     # Ids that are gone have a function there, which says so.
-    return {env_id: entry.partition(":")[0] for env_id, entry in entry_points.items() if isinstance(entry, str)}
+    present = {env_id: entry.partition(":")[0] for env_id, entry in entry_points.items() if isinstance(entry, str)}
+    families = {env_id: next((suite.name for suite in SUITES if suite.has(env_id)), "") for env_id in present}
+    for suite in SUITES:
+        count = sum(name == suite.name for name in families.values())
+        rows[f"family {suite.name}"] = missing.get(suite.name, f"installed, {count} environments")
+    if ENVPOOL.is_installed:
+        rows["family envpool"] = "installed: --backend envpool runs many of these in C++"
+    else:
+        rows["family envpool"] = f"missing; pip install 'pytorchrl[{ENVPOOL.extra}]'"
+    return rows | {env_id: missing.get(families[env_id], entry) for env_id, entry in present.items()}
 
 
 def _presets() -> dict[str, str]:
@@ -39,8 +58,9 @@ def _presets() -> dict[str, str]:
     for algorithm in ALGORITHMS:
         for name, preset in presets_of(algorithm).items():
             told = [f"{int(preset.value['run'].value['steps'].value):,} steps"]
-            if "env" in preset.value:
-                told.append(f"{preset.value['env'].value['num_envs'].value} environments")
+            env = preset.value["env"].value if "env" in preset.value else {}
+            if "num_envs" in env:
+                told.append(f"{env['num_envs'].value} environments")
             rows[f"{algorithm.lower()}/{name}"] = ", ".join(told)
     return rows
 

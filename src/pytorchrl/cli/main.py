@@ -66,14 +66,54 @@ def build_parser() -> Parser:
     evaluate.add_argument("--env", metavar="ENV", help="another environment than the policy's own")
     evaluate.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
+    enjoy = commands.add_parser("enjoy", help="watch a trained policy, or film it", allow_abbrev=False)
+    enjoy.add_argument("run", metavar="RUN", help="a run's folder")
+    enjoy.add_argument("--episodes", metavar="N", default="1", help="episodes to play (1)")
+    enjoy.add_argument("--video", metavar="FILE", help="an .mp4 or .gif file instead of a window")
+    enjoy.add_argument("--seed", metavar="S", default="0", help="seed of the episodes (0)")
+    enjoy.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the final policy")
+    enjoy.add_argument("--env", metavar="ENV", help="another environment than the policy's own")
+
     report = commands.add_parser("report", help="draw the page of a run, or compare runs", allow_abbrev=False)
     report.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder; several are compared")
     report.add_argument("--out", metavar="FILE", help="the page (report.html of the run, or comparison.html)")
     report.add_argument("--live", action="store_true", help="serve the page on this machine and follow the run")
     report.add_argument("--port", metavar="N", default="0", help="port of --live (a free one)")
 
+    record = commands.add_parser("record", help="record demonstrations for PPO+D", allow_abbrev=False)
+    record.add_argument("env", metavar="ENV", help="a Gymnasium id, or module:Env-v0")
+    record.add_argument("--out", metavar="DIR", required=True, help="the folder that they are added to")
+    record.add_argument("--run", metavar="RUN", help="the run whose policy plays")
+    record.add_argument("--episodes", metavar="N", default="5", help="episodes to record (5)")
+    record.add_argument("--seed", metavar="S", default="0", help="seed of the episodes (0)")
+    record.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the run's final policy")
+
+    tune = commands.add_parser("tune", help="search hyper-parameters", allow_abbrev=False)
+    tune.add_argument("algorithm", nargs="?", metavar="ALGO", help="algorithm, in any case: ppo, …")
+    tune.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
+    tune.add_argument(
+        "--trials", metavar="N", default="50", help="trials in all, those of an earlier call included (50)"
+    )
+    tune.add_argument("--jobs", metavar="N", default="1", help="trials at a time, in processes of their own (1)")
+    tune.add_argument("--steps", metavar="N", help="environment steps of each trial")
+    tune.add_argument("--seed", metavar="S", default="1", help="root of every random stream (1)")
+    tune.add_argument("--search", metavar="PATH,PATH", help="what to search; by default all that can be")
+    tune.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="any parameter, by path")
+    tune.add_argument("--preset", metavar="NAME", help="the preset to search around")
+    tune.add_argument("--config", metavar="FILE", help="the configuration file to search around")
+    tune.add_argument("--out", metavar="DIR", help="where the search lies (tune/ALGO__ENV)")
+
+    export = commands.add_parser("export", help="write a policy for other programs", allow_abbrev=False)
+    export.add_argument("run", metavar="RUN", help="a run's folder")
+    export.add_argument("--format", metavar="NAME", default="safetensors", help="safetensors (default), torch or onnx")
+    export.add_argument("--out", metavar="DIR", help="where to write (export/NAME in the run's folder)")
+    export.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the final policy")
+
     listing = commands.add_parser("list", help="what there is", allow_abbrev=False)
     listing.add_argument("what", metavar="WHAT", help="algorithms, storages, actors, envs, presets or schemes")
+
+    completion = commands.add_parser("completion", help="what finishes words in a shell", allow_abbrev=False)
+    completion.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
     return parser
 
 
@@ -88,15 +128,21 @@ RUN_FLAGS = {
     "--precision": ("run.precision", "NAME", "auto, fp32, onednn or bf16 (auto: the faster exact one)"),
     "--eval-every": ("run.eval_every", "N", "environment steps between evaluations; 0 for none"),
     "--checkpoint-every": ("run.checkpoint_every", "N", "environment steps between checkpoints"),
-    "--logger": ("run.logger", "NAMES", "csv,tensorboard"),
+    "--video-every": ("run.video_every", "N", "environment steps between videos; 0 for none (0)"),
+    "--logger": ("run.logger", "NAMES", "of csv,tensorboard,wandb,mlflow"),
 }
 
 MODULES = {
     "train": "pytorchrl.cli.train",
     "resume": "pytorchrl.cli.resume",
     "evaluate": "pytorchrl.cli.evaluate",
+    "enjoy": "pytorchrl.cli.enjoy",
     "report": "pytorchrl.cli.report",
+    "record": "pytorchrl.cli.record",
+    "tune": "pytorchrl.cli.tune",
+    "export": "pytorchrl.cli.export",
     "list": "pytorchrl.cli.listing",
+    "completion": "pytorchrl.cli.completion",
 }
 
 

@@ -22,6 +22,16 @@ class Suite:
     ids: str  # a regular expression
     entry_point: str = " "  # how the entry points of its registered ids begin
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package is there."""
+        return importlib.util.find_spec(self.package) is not None
+
+    @property
+    def registers(self) -> bool:
+        """Whether it is the package that registers the ids, not Gymnasium."""
+        return self.ids != "$"
+
     def has(self, env_id: str) -> bool:
         """Whether the id belongs here."""
         spec = gym.registry.get(env_id)
@@ -30,7 +40,7 @@ class Suite:
 
     def require(self, env_id: str) -> None:
         """Import what registers the ids; ``ConfigError`` says how to install it."""
-        if importlib.util.find_spec(self.package) is None:
+        if not self.is_installed:
             raise ConfigError(f"'{env_id}' needs {self.name}", f"Install it: pip install 'pytorchrl[{self.extra}]'")
         importlib.import_module(self.package)
 

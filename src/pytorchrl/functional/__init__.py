@@ -1,4 +1,4 @@
-"""The numerics as pure functions on tensors: recurrences, log-probabilities, losses, running statistics, the sum tree.
+"""The numerics as pure functions on tensors: recurrences, log-probabilities, losses, planners, statistics, sum tree.
 
 Whatever is used twice, or deserves an oracle of its own, lives here and knows nothing about agents or environments.
 """
@@ -20,6 +20,12 @@ from pytorchrl.functional.losses import (
     clipped_value_loss,
     value_loss,
 )
+from pytorchrl.functional.planning import (
+    categorical_cross_entropy,
+    cross_entropy,
+    random_shooting,
+    reward_weighted,
+)
 from pytorchrl.functional.returns import (
     backward_recurrence,
     discount_cumsum,
@@ -38,12 +44,14 @@ __all__ = [
     "SumTree",
     "approximate_kl",
     "backward_recurrence",
+    "categorical_cross_entropy",
     "categorical_entropy",
     "categorical_kl",
     "categorical_log_prob",
     "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
+    "cross_entropy",
     "discount_cumsum",
     "discounted_returns",
     "gae",
@@ -52,6 +60,8 @@ __all__ = [
     "gaussian_log_prob",
     "n_step_returns",
     "normalize",
+    "random_shooting",
+    "reward_weighted",
     "squashed_log_prob",
     "tanh_correction",
     "value_loss",

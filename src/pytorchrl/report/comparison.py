@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pytorchrl.console import duration
+from pytorchrl.options import flat
 from pytorchrl.report.curves import Line, chart, intervals
 from pytorchrl.report.data import SECONDS, WINDOW, RunData
 from pytorchrl.report.document import document, figure, table
@@ -238,18 +239,6 @@ def grouped(runs: Sequence[RunData]) -> list[Group]:
 def _alike(keys: Sequence[Any]) -> list[list[int]]:
     """For each key, where all keys that equal it stand."""
     return [[i for i, other in enumerate(keys) if other == key] for key in keys]
-
-
-def flat(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """Nested settings by dotted path."""
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        here = f"{path}{key}"
-        if isinstance(value, dict):
-            found |= flat(value, f"{here.removesuffix('.config')}.")
-        else:
-            found[here] = str(value)
-    return found
 
 
 def env_of(run: RunData) -> str:

@@ -36,9 +36,10 @@ figcaption { font-weight: 600; margin-bottom: .2rem; }
 .pairs { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 360px), 1fr)); gap: 0 1.5rem; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 .legend svg { display: inline-block; }
+polyline { vector-effect: non-scaling-stroke; }
 pre, .scroll { overflow-x: auto; background: var(--panel); border: 1px solid var(--edge); border-radius: 8px; }
 pre { padding: .8rem 1rem; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .4rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--edge); }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
 tr:last-child td { border-bottom: 0; }

@@ -46,38 +46,44 @@ def png(drawing: str) -> bytes:
     factor = WIDTH * SCALE
     image = Image.new("RGB", (width * SCALE, height * SCALE), PAPER)
     for element in root:
-        layer = Image.new("L", image.size, 0)
-        pen = ImageDraw.Draw(layer)
+        own, layer = element.attrib, image
+        color: Any = own.get("fill", "none") if own.get("fill", "none") != "none" else own.get("stroke", INK)
+        color = color.replace("currentColor", INK)
+        opacity = float(own.get("opacity", 1))
         kind = element.tag.rpartition("}")[2]
-        own = element.attrib
+        if opacity < 1 and kind != "polygon":  # thin things lie on paper
+            shade = Image.blend(Image.new("RGB", (1, 1), PAPER), Image.new("RGB", (1, 1), color), opacity)
+            color = shade.getpixel((0, 0))
+        elif opacity < 1:
+            layer = Image.new("L", image.size, 0)
+        pen = ImageDraw.Draw(layer)
         points = [float(number) * factor for number in re.split(r"[ ,]", own.get("points", "")) if number]
         thick = round(float(own.get("stroke-width", 1)) * factor)
         if kind == "polygon":
-            pen.polygon(points, fill=255)
+            pen.polygon(points, fill=color if layer is image else round(255 * opacity))
         elif kind == "line":
             ends = [float(own[name]) * factor for name in ("x1", "y1", "x2", "y2")]
-            dashed(pen, ends, thick, own.get("stroke-dasharray", ""), factor)
+            dashed(pen, ends, color, thick, own.get("stroke-dasharray", ""), factor)
         elif kind == "polyline":
-            dashed(pen, points, thick, own.get("stroke-dasharray", ""), factor)
+            dashed(pen, points, color, thick, own.get("stroke-dasharray", ""), factor)
         elif kind == "circle":
             x, y, r = (float(own[name]) * factor for name in ("cx", "cy", "r"))
-            pen.ellipse([x - r, y - r, x + r, y + r], fill=255)
+            pen.ellipse([x - r, y - r, x + r, y + r], fill=color)
         else:
             anchor = {"start": "ls", "middle": "ms", "end": "rs"}[own["text-anchor"]]
             font = ImageFont.load_default(int(own.get("font-size", 12)) * factor)
-            pen.text((float(own["x"]) * factor, float(own["y"]) * factor), element.text or "", 255, font, anchor)
-        color = own.get("fill", "none") if own.get("fill", "none") != "none" else own.get("stroke", INK)
-        opacity = float(own.get("opacity", 1))
-        image.paste(color.replace("currentColor", INK), mask=layer.point(lambda value, o=opacity: round(value * o)))
+            pen.text((float(own["x"]) * factor, float(own["y"]) * factor), element.text or "", color, font, anchor)
+        if layer is not image:
+            image.paste(color, mask=layer)
     data = io.BytesIO()
     image.resize((width, height), Image.Resampling.LANCZOS).save(data, "PNG")
     return data.getvalue()
 
 
-def dashed(pen: Any, points: list[float], thick: int, pattern: str, factor: int) -> None:
+def dashed(pen: Any, points: list[float], color: Any, thick: int, pattern: str, factor: int) -> None:
     """A line through the points, interrupted as an SVG's dash pattern says."""
     if not pattern:
-        pen.line(points, fill=255, width=thick, joint="curve")
+        pen.line(points, fill=color, width=thick, joint="curve")
         return
     lengths = [float(length) * factor for length in pattern.split()]
     index, left = 0, lengths[0]
@@ -90,7 +96,7 @@ def dashed(pen: Any, points: list[float], thick: int, pattern: str, factor: int)
             here, there = done / length, (done + step) / length
             if index % 2 == 0:
                 ends = [x + (to_x - x) * here, y + (to_y - y) * here, x + (to_x - x) * there, y + (to_y - y) * there]
-                pen.line(ends, fill=255, width=thick)
+                pen.line(ends, fill=color, width=thick)
             done, left = done + step, left - step
             if left <= 0:
                 index += 1

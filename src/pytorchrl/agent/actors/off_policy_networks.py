@@ -70,8 +70,8 @@ def vectors(size: int) -> spaces.Box:
 
 def remember(memory: Memory, x: Tensor, rhs: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
     """The memory over rows in the order of a replay: sequence by sequence, ``[n·L, F]``."""
-    n = len(rhs)
-    if len(x) == n:
+    n = rhs.shape[0]
+    if x.shape[0] == n:
         return memory(x, rhs, done)  # type: ignore[no-any-return]
     x, done = (rows.view(n, -1, rows.shape[-1]).transpose(0, 1).flatten(0, 1) for rows in (x, done))
     y, rhs = memory(x, rhs, done)
@@ -126,7 +126,7 @@ class Critics(nn.Module):
         x = self.obs_features(obs, count)
         following = list(rhs)
         if self.act_features is not None:
-            passes = len(action) // x.shape[1]  # type: ignore[arg-type]
+            passes = action.shape[0] // x.shape[1]  # type: ignore[union-attr]
             if passes > 1:
                 x, done = x.repeat(1, passes, 1), done.repeat(passes, 1)
                 following = [state.repeat(passes, *[1] * (state.ndim - 1)) for state in rhs]

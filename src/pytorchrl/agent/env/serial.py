@@ -39,7 +39,7 @@ class SerialEnvs:
         self.steps = 0
         try:
             for i, maker in enumerate(makers):
-                self.envs.append(self._guard(i, "constructor", maker))
+                self.envs.append(self.guard(i, "constructor", maker))
                 self._check_kind(i)
             self.observations = ObservationFormat(self.envs[0].observation_space)
             self.actions = ActionFormat(self.envs[0].action_space)
@@ -105,7 +105,7 @@ class SerialEnvs:
     def get_state(self) -> list[Any]:
         return [
             {
-                "env": self._guard(i, "get_state", partial(snapshots.get_state, env)),
+                "env": self.guard(i, "get_state", partial(snapshots.get_state, env)),
                 "current": [array[i].copy() for array in self._current],
             }
             for i, env in enumerate(self.envs)
@@ -114,7 +114,7 @@ class SerialEnvs:
     def set_state(self, states: Sequence[Any]) -> Rows:
         self._current = [array.copy() for array in self._current]
         for i, (env, state) in enumerate(zip(self.envs, states, strict=True)):
-            self._guard(i, "set_state", partial(snapshots.set_state, env, state["env"]))
+            self.guard(i, "set_state", partial(snapshots.set_state, env, state["env"]))
             for array, row in zip(self._current, state["current"], strict=True):
                 array[i] = row
         return self._current
@@ -129,7 +129,7 @@ class SerialEnvs:
         failed: EnvError | None = None
         for i, env in enumerate(self.envs):
             try:
-                self._guard(i, "close", env.close)
+                self.guard(i, "close", env.close)
             except EnvError as error:
                 failed = failed or error
         self.envs = []
@@ -144,7 +144,7 @@ class SerialEnvs:
             self.observations.write(self._current, i, observation)
             self.observations.check(observation)
 
-        self._guard(i, "reset", reset)
+        self.guard(i, "reset", reset)
 
     def _look(self, i: int, observation: Any) -> None:
         self.observations.check(observation)
@@ -165,7 +165,8 @@ class SerialEnvs:
                 f" {env.observation_space}, {env.action_space}"
             )
 
-    def _guard(self, i: int, operation: str, call: Callable[[], Any]) -> Any:
+    def guard(self, i: int, operation: str, call: Callable[[], Any]) -> Any:
+        """What a call into environment ``i`` returns; what it raises becomes an ``EnvError`` that names it."""
         self.at[0] = self.first + i
         try:
             return call()

@@ -49,13 +49,17 @@ class DiagGaussian:
         return gaussian_log_prob(self.scale.from_box(action), self.mean, self.log_std)
 
     def entropy(self) -> Tensor:
-        return gaussian_entropy(self.log_std).expand(len(self.mean), 1)
+        return gaussian_entropy(self.log_std).expand(self.mean.shape[0], 1)
 
     def executed(self, action: Tensor) -> Tensor:
         return self.scale.clip(action)
 
     def kl(self, other: DiagGaussian) -> Tensor:
+        """Of the Gaussians; an invertible map behind both of them, as the tanh is, changes nothing."""
         return gaussian_kl(self.mean, self.log_std, other.mean, other.log_std)
+
+    def floored(self, eps: float) -> DiagGaussian:
+        return self
 
 
 class SquashedGaussian(DiagGaussian):

@@ -54,7 +54,7 @@ class MultiCategoricalHead(nn.Module):
         if mask is not None:
             logits = logits.masked_fill(mask == 0, RULED_OUT)
         rows, columns = self.shape
-        padded = logits.new_full((len(logits), rows * columns), RULED_OUT).index_copy(1, self.places, logits)
+        padded = logits.new_full((logits.shape[0], rows * columns), RULED_OUT).index_copy(1, self.places, logits)
         return MultiCategorical(padded.view(-1, rows, columns))
 
 

@@ -28,9 +28,9 @@ class Memory(nn.Module):
 
     def forward(self, x: Tensor, rhs: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
         """(features, next hidden states) of rows ``[L·n, F]``; where ``done`` is 1, x is read with a state of zeros."""
-        n = len(rhs)
+        n = rhs.shape[0]
         x, done = x.reshape(-1, n, x.shape[-1]), done.reshape(-1, n) != 0
-        if len(x) == 1:
+        if x.shape[0] == 1:
             y, rhs = self.run(x, forget(rhs, done[0]))
             return y[0], rhs
         # The native loop runs from reset to reset.
