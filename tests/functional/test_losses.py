@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pytorchrl.functional import categorical_log_prob, clipped_surrogate, clipped_value_loss, value_loss
+from pytorchrl.functional import (
+    categorical_log_prob,
+    clip_fraction,
+    clipped_surrogate,
+    clipped_value_loss,
+    value_loss,
+)
 
 
 def test_clipped_surrogate_of_rlax(oracles: dict[str, Any]) -> None:
@@ -29,6 +35,12 @@ def test_example_of_the_clipped_surrogate_and_its_gradient() -> None:
     (grad,) = torch.autograd.grad(loss, log_ratios)
     # Rows 2 and 3 are clipped; elsewhere the derivative in log π is −ρA / 4.
     assert_close(grad, torch.tensor([-0.175, 0.25, 0.0, 0.0], dtype=torch.float64))
+
+
+def test_the_share_that_is_clipped_counts_ratios_not_their_logarithms() -> None:
+    ratios = torch.tensor([0.81, 1.19, 0.79, 1.21, 1.0], dtype=torch.float64)  # log 0.81 < −0.2, log 1.21 < 0.2
+    assert clip_fraction(ratios.log(), 0.2).item() == pytest.approx(0.4)
+    assert clip_fraction(ratios[:2].log(), 0.2).item() == 0.0
 
 
 def test_an_infinite_clip_is_the_plain_surrogate() -> None:

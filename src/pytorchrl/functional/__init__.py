@@ -13,7 +13,13 @@ from pytorchrl.functional.log_probs import (
     squashed_log_prob,
     tanh_correction,
 )
-from pytorchrl.functional.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pytorchrl.functional.losses import (
+    approximate_kl,
+    clip_fraction,
+    clipped_surrogate,
+    clipped_value_loss,
+    value_loss,
+)
 from pytorchrl.functional.planning import (
     categorical_cross_entropy,
     cross_entropy,
@@ -36,11 +42,13 @@ __all__ = [
     "ForwardDiscountedSum",
     "RunningMeanStd",
     "SumTree",
+    "approximate_kl",
     "backward_recurrence",
     "categorical_cross_entropy",
     "categorical_entropy",
     "categorical_kl",
     "categorical_log_prob",
+    "clip_fraction",
     "clipped_surrogate",
     "clipped_value_loss",
     "cross_entropy",

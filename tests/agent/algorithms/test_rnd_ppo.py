@@ -88,6 +88,9 @@ class Predictions(nn.Module):
         self.log_probs, self.values = nn.Parameter(log_probs), nn.Parameter(values)
         self.ivalue_net1 = nn.Parameter(ivalues)
 
+    def readable(self, obs: Any) -> Any:
+        return obs
+
     def forward(self, obs: Any, rhs: Any, done: Any) -> Any:
         dist = SimpleNamespace(log_prob=lambda action: self.log_probs, entropy=lambda: torch.zeros(12, 1))
         return dist, {"value_net1": self.values, "ivalue_net1": self.ivalue_net1}, rhs
@@ -131,6 +134,8 @@ def test_the_loss_of_an_independent_formula(batch: dict[str, Any], clipped: bool
         "ivalue_loss": ivalue_loss,
         "rnd_loss": rnd_loss,
         "entropy_loss": 0.0,
+        "approx_kl": (ratio - 1 - np.log(ratio)).mean(),
+        "clip_fraction": (np.abs(ratio - 1) > 0.1).mean(),
         "mean_intrinsic_rewards": given[IREW].mean(),
         "min_intrinsic_rewards": given[IREW].min(),
         "max_intrinsic_rewards": given[IREW].max(),

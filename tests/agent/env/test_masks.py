@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import pytorchrl as prl
 from pytorchrl.agent.actors import OffPolicyActor, OnPolicyActor
-from pytorchrl.agent.algorithms import DDQN, SAC
+from pytorchrl.agent.algorithms import DDQN, RND_PPO, SAC
 from pytorchrl.agent.env import VecEnv
 from pytorchrl.errors import ConfigError, EnvError, SpaceError
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
@@ -82,6 +82,10 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": ("sac", OFF_POLICY),
     "mpo": ("mpo", OFF_POLICY),
     "ppod": ("ppod", ON_POLICY),
+    "rnd_ppo": (
+        "rnd_ppo",
+        ON_POLICY | {"algorithm.pre_normalization_steps": 2, "algorithm.pre_normalization_length": 4},
+    ),
 }
 
 
@@ -103,8 +107,7 @@ def test_no_illegal_action_in_training_and_evaluation(tmp_path: Path, agent: str
         assert policy.predict(observations, deterministic=deterministic)[0] == 4
 
 
-@pytest.mark.parametrize("where", ["info", "dict"])
-@pytest.mark.parametrize("agent", ["ppo", "rnd_ppo", "a2c"])
+@pytest.mark.parametrize(("agent", "where"), [("ppo", "info"), ("ppo", "dict"), ("a2c", "info"), ("rnd_ppo", "info")])
 def test_masks_of_several_choices(tmp_path: Path, agent: str, where: str) -> None:
     algorithm, parameters = AGENTS[agent]
 
@@ -267,6 +270,21 @@ def test_random_actions_are_uniform_over_what_is_allowed() -> None:
     counts = torch.bincount(drawn.flatten(), minlength=5)
     assert counts[[1, 4]].tolist() == [0, 0]
     assert (counts[[0, 2, 3]] - 2000).abs().max().item() < 200
+
+
+def test_neither_do_the_networks_of_rnd_and_of_predictors() -> None:
+    from pytorchrl.agent.algorithms.policy_loss_addons import RewardPredictor
+
+    actor = OnPolicyActor("cpu", SPACE, spaces.Discrete(5), "RND_PPO")
+    predictor = RewardPredictor()
+    algorithm = RND_PPO("cpu", None, actor, policy_loss_addons=predictor)
+    one, other = observations([1, 1, 1, 1, 1]), observations([1, 0, 0, 1, 0])
+    algorithm.observe(one)
+    surprises = [algorithm.distillation_loss({OBS2: obs}).item() for obs in (one, other)]
+    assert surprises[0] == surprises[1] > 0
+    batches = [{OBS: obs, REW: torch.ones(4, 1)} for obs in (one, other)]
+    losses = [predictor.compute_loss_term(batch, None, {})[0].item() for batch in batches]
+    assert losses[0] == losses[1] > 0
 
 
 def batch_of(actor: OffPolicyActor, mask2: Any) -> dict[str, Any]:

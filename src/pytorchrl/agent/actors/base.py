@@ -16,7 +16,7 @@ from typing_extensions import Self
 from pytorchrl.agent.actors.distributions.discrete import RULED_OUT, Categorical
 from pytorchrl.agent.actors.normalization import make_normalizer
 from pytorchrl.agent.actors.restart import start_from
-from pytorchrl.agent.env.masks import has_mask
+from pytorchrl.agent.env.masks import choices_of, has_mask
 from pytorchrl.component import Component
 from pytorchrl.errors import SpaceError
 from pytorchrl.keys import ACTION_MASK
@@ -115,10 +115,11 @@ class Actor(nn.Module, Component):
     def random_action(self, num_envs: int, obs: Tree | None = None) -> Tensor:
         """Uniformly random actions ``[N, …]``, as an algorithm stores them; only those that masks in ``obs`` allow."""
         space = self.action_space
+        if self.is_masked and obs is not None:
+            masks = torch.split(mask_in(obs).cpu(), choices_of(space), dim=1)
+            parts = [Categorical(torch.zeros(mask.shape).masked_fill(mask == 0, RULED_OUT)) for mask in masks]
+            return torch.cat([part.sample(self.generator) for part in parts], dim=1).to(self.device)
         if isinstance(space, spaces.Discrete):
-            if self.is_masked and obs is not None:
-                logits = self.allowed(torch.zeros(num_envs, int(space.n), device=self.device), obs)
-                return Categorical(logits.cpu()).sample(self.generator).to(self.device)
             return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
         if isinstance(space, spaces.MultiDiscrete):
             sizes = space.nvec.reshape(-1).tolist()

@@ -47,8 +47,8 @@ class RewardPredictor(PolicyLossAddOn, Component):
         features = make_extractor(actor.feature_space, self.predictor_net_factory, self.predictor_net_kwargs)
         head = orthogonal(nn.Linear(features.num_features, 1), 1.0)  # type: ignore[arg-type]
         self.network = nn.Sequential(features, head).to(device)
-        self.actor = actor
         self.generator = own_generator()
+        self.readable = actor.readable
 
     def parameters(self) -> list[nn.Parameter]:
         """Those of the network."""
@@ -70,7 +70,7 @@ class RewardPredictor(PolicyLossAddOn, Component):
         targets = batch[self.predicts]
         kept = self.kept(targets)
         count = kept.sum().clamp(min=1.0)
-        errors = self.network(self.actor.readable(batch[OBS])) - targets
+        errors = self.network(self.readable(batch[OBS])) - targets
         loss = 0.5 * (errors.square() * kept).sum() / count
         sizes = errors.detach().abs() * kept
         largest = sizes.max()
