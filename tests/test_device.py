@@ -13,6 +13,7 @@ from pytorchrl.run import evaluate
 
 ON_POLICY = {"storage.size": 32}
 OFF_POLICY = {"start_steps": 40, "update_every": 2, "num_updates": 2, "mini_batch_size": 16, "storage.size": 1000}
+PLANNING = {"start_steps": 40, "update_every": 20, "mb_epochs": 1, "actor.horizon": 5, "actor.n_planner": 20}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "CartPole-v1", ON_POLICY),
     "ppo gaussian": ("ppo", "Pendulum-v1", {**ON_POLICY, "normalize_observations": True, "normalize_rewards": True}),
@@ -33,6 +34,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sac bf16": ("sac", "Pendulum-v1", {**OFF_POLICY, "run.precision": "bf16"}),
     "mpo": ("mpo", "Pendulum-v1", OFF_POLICY),
     "mpo discrete": ("mpo", "CartPole-v1", OFF_POLICY),
+    "mpc_rs": ("mpc_rs", "CartPole-v1", PLANNING),
+    "mpc_cem": ("mpc_cem", "Pendulum-v1", PLANNING),
+    "mpc_cem discrete": ("mpc_cem", "CartPole-v1", PLANNING),
+    "mpc_pddm": ("mpc_pddm", "Pendulum-v1", {**PLANNING, "actor.propagation": "TS1"}),
 }
 
 

@@ -24,7 +24,8 @@ PRESETS = [(algorithm, name) for algorithm in registry.ALGORITHMS for name in pr
 def example(algorithm: str, preset: str) -> str:
     """An environment that gets a preset."""
     if preset == "default":
-        return "Taxi-v4" if algorithm == "DDQN" else "MountainCarContinuous-v0"
+        others = ["Taxi-v4"] if algorithm == "DDQN" else ["MountainCarContinuous-v0", "BipedalWalker-v3"]
+        return next(env for env in others if preset_for(algorithm, env) == "default")
     pattern = served_by(algorithm)[preset][0]
     return "ALE/Pong-v5" if pattern == "ALE/*" else max(e for e in gymnasium.registry if fnmatchcase(e, pattern))
 

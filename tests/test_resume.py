@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +18,10 @@ import pytest
 import torch
 
 import pytorchrl as prl
-from pytorchrl import state_tree
+from pytorchrl import state_tree, trainer
+from pytorchrl.agent.storages.ring import Ring
 from pytorchrl.checkpoint import checkpoints_in, newest_checkpoint
+from pytorchrl.shards import Shard, ShardFolder
 from pytorchrl.trainer import STATE, STATE_TENSORS, Trainer
 
 SMALL = {
@@ -41,7 +45,7 @@ def final_state(run: Path) -> tuple[bytes, Any]:
     """The policy's bytes and the learner's state at the end, less what is measured in seconds."""
     _, files, skipped = newest_checkpoint(run / "checkpoints")
     assert not skipped
-    state = state_tree.decode(files[STATE], files[STATE_TENSORS])
+    state = state_tree.decode(files[STATE], files[STATE_TENSORS], lambda name: name)  # type: ignore[arg-type,return-value]
     progress = {key: value for key, value in state["progress"].items() if key not in ("elapsed", "log")}
     return files["policy.safetensors"], {"learner": state["learner"], "progress": progress}
 
@@ -129,6 +133,34 @@ MPO_SMALL = SAC_SMALL | {f"algorithm.{name}_constraint": 1e-9 for name in ("kl",
 GRU = {"actor.recurrent_net": "GRU", "actor.recurrent_net_kwargs": {"output_size": 8}}
 # Its own episodes are the demos.
 PPOD = {"storage.rho": 0.3, "storage.phi": 0.3, "storage.total_buffer_demo_capacity": 5}
+ANNEALED = {
+    "lr": 0.0,
+    "clip_param": 0.05,
+    "entropy_coef": 0.1,
+    "gamma": 0.9,
+    "value_loss_coef": 1.0,
+    "max_grad_norm": 5.0,
+}
+MPC_SMALL = {
+    "env.num_envs": 2,
+    "storage.size": 100,
+    "algorithm.start_steps": 20,
+    "algorithm.update_every": 16,
+    "algorithm.mb_epochs": 1,
+    "actor.horizon": 5,
+    "actor.n_planner": 20,
+    "actor.particles": 3,
+    "run.checkpoint_every": 32,
+    "run.log_every": 32,
+    "run.eval_every": 64,
+    "algorithm.num_test_episodes": 1,
+    "env.kwargs": {"max_episode_steps": 15},
+}
+CURIOUS = {
+    "algorithm.pre_normalization_steps": 2,
+    "algorithm.pre_normalization_length": 8,
+    "algorithm.predictor_proportion": 0.5,
+}
 PONG = {"storage.size": 8, "run.checkpoint_every": 32, "run.log_every": 16, "run.eval_every": 0}
 CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "CartPole": ("ppo", "CartPole-v1", SMALL, STEPS),
@@ -154,6 +186,16 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "PPO+D": ("ppod", "CartPole-v1", SMALL | PPOD, STEPS),
     "PPO+D, recurrent": ("ppod", SavedCorridor, SMALL | PPOD | GRU, STEPS),
     "PPO+D, not saved": ("ppod", Corridor, SMALL | PPOD, STEPS),
+    "annealed": (
+        "ppo",
+        "Pendulum-v1",
+        SMALL
+        | {f"anneal.{name}": value for name, value in ANNEALED.items()}
+        | {"algorithm.target_kl": 0.01, "algorithm.lr": 1e-2, "algorithm.use_clipped_value_loss": True},
+        STEPS,
+    ),
+    "RND-PPO": ("rnd_ppo", "CartPole-v1", SMALL | CURIOUS, STEPS),
+    "RND-PPO, not saved, GRU": ("rnd_ppo", Corridor, SMALL | CURIOUS | GRU, STEPS),
     "SAC": ("sac", "Pendulum-v1", SAC_SMALL, STEPS),
     "SAC with PER": ("sac", "Pendulum-v1", SAC_SMALL | {"storage.name": "PERBuffer", "storage.alpha": 0.6}, STEPS),
     "DDPG with OU noise": ("ddpg", "Pendulum-v1", SAC_SMALL | {"actor.noise": "OU"}, STEPS),
@@ -161,6 +203,10 @@ CASES: dict[str, tuple[str, Any, dict[str, Any], int]] = {
     "MPO": ("mpo", "Pendulum-v1", MPO_SMALL | {"algorithm.sample_action_num": 4}, STEPS),
     "discrete MPO": ("mpo", "CartPole-v1", MPO_SMALL, STEPS),
     "DDQN": ("ddqn", "CartPole-v1", SAC_SMALL | {"storage.name": "NStepBuffer", "storage.n_step": 3}, STEPS),
+    "MPC_RS": ("mpc_rs", "CartPole-v1", MPC_SMALL | {"algorithm.action_noise": True}, 160),
+    "MPC_CEM": ("mpc_cem", "Pendulum-v1", MPC_SMALL | {"actor.propagation": "TS1"}, 160),
+    "MPC_PDDM": ("mpc_pddm", "Pendulum-v1", MPC_SMALL | {"algorithm.action_noise": True}, 160),
+    "MPC, not saved": ("mpc_pddm", Corridor, MPC_SMALL | {"env.kwargs": {}}, 160),
 }
 
 
@@ -183,6 +229,52 @@ def test_a_resumed_run_equals_an_uninterrupted_one(case: str, tmp_path: Path, mo
     assert 0 < saves[-1] < steps
     prl.resume(tmp_path / "stopped", env=env if callable(env) else None)
     assert_runs_equal(tmp_path / "whole", tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("case", ["SAC", "SAC with PER"])
+def test_a_replay_in_shards_is_written_once_and_resumes_bitwise(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards of 4 steps: saving writes what is new, keeps what is needed, and a resumed run goes on from them."""
+    monkeypatch.setattr(Ring, "shard_rows", 4)
+    put: list[tuple[Path, str]] = []
+    written: list[tuple[Path, str]] = []
+    write = ShardFolder.put
+
+    def counted(self: ShardFolder, shard: Shard) -> str:
+        before = self.written
+        name = write(self, shard)
+        put.append((self.path, name))
+        written.extend(put[-1:] if self.written > before else [])
+        return name
+
+    monkeypatch.setattr(ShardFolder, "put", counted)
+    test_a_resumed_run_equals_an_uninterrupted_one(case, tmp_path, monkeypatch)
+    assert 0 < len(written) == len(set(written)) == len(set(put)) < len(put)
+    for run in ("whole", "stopped"):
+        folder = tmp_path / run / "checkpoints"
+        manifests = [json.loads((path / "manifest.json").read_text()) for path in checkpoints_in(folder)]
+        named = {name for manifest in manifests for name in manifest["shards"]}
+        assert {path.name for path in (folder / "shards").iterdir()} == named
+        assert all(len(manifest["shards"]) >= 20 for manifest in manifests)  # of a full replay of 100 steps
+
+
+def test_what_a_large_checkpoint_takes_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Ring, "shard_rows", 4)
+    for limit, expected in ((2**40, 0), (0, 2)):
+        monkeypatch.setattr(trainer, "WORTH_SAYING", limit)
+        prl.train("sac", "Pendulum-v1", steps=256, overrides=SAC_SMALL, run=tmp_path / str(limit), quiet=False)
+        said = re.findall(
+            r"Checkpoint at ([\d,]+) steps: ([\d.]+) KiB, of which ([\d.]+) KiB were written, in \d+\.\d s\.",
+            capsys.readouterr().out,
+        )
+        assert len(said) == expected
+    assert [steps for steps, *_ in said] == ["128", "256"]
+    (_, first, first_written), (_, second, second_written) = said
+    assert float(first) == float(first_written)
+    assert float(second_written) < float(second)
 
 
 def test_a_run_that_was_killed_resumes_bit_for_bit(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pytorchrl.keys import *  # noqa: F403  the vocabulary of batches belongs to
 if TYPE_CHECKING:
     from pytorchrl.policy import Policy
     from pytorchrl.policy import load_policy as load
+    from pytorchrl.recording import record
     from pytorchrl.run import Run, resume, train
 
 __version__ = "0.1.0"
@@ -36,6 +37,7 @@ __all__ = [
     "SpaceError",
     "WorkerLostError",
     "load",
+    "record",
     "resume",
     "train",
 ]
@@ -43,6 +45,7 @@ __all__ = [
 _LAZY = {
     "train": ("pytorchrl.run", "train"),
     "Run": ("pytorchrl.run", "Run"),
+    "record": ("pytorchrl.recording", "record"),
     "resume": ("pytorchrl.run", "resume"),
     "load": ("pytorchrl.policy", "load_policy"),
     "Policy": ("pytorchrl.policy", "Policy"),

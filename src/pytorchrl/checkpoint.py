@@ -7,19 +7,25 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pytorchrl.atomic import sync_folder, write_bytes, write_synced
 from pytorchrl.errors import CheckpointError
+from pytorchrl.shards import FOLDER as SHARDS
+from pytorchrl.shards import ShardFolder
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 KEPT = 3
 
 
-def write_checkpoint(folder: Path, steps: int, files: Mapping[str, bytes], best: bool = False) -> Path:
+def write_checkpoint(
+    folder: Path, steps: int, files: Mapping[str, bytes], best: bool = False, shards: ShardFolder | None = None
+) -> Path:
     """Add a checkpoint named after ``steps`` to ``folder``; the newest ones and the best stay.
 
-    Everything is written and synced under a hidden name first; one rename to a new name makes it visible.
+    Everything is written and synced under a hidden name first; one rename to a new name makes it visible. ``shards``
+    that it names lie beside it already.
     """
     hidden = folder / ".writing"  # a run has one writer: what lies here is what a killed one left behind
     try:
@@ -31,7 +37,10 @@ def write_checkpoint(folder: Path, steps: int, files: Mapping[str, bytes], best:
         entries = {
             name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
         }
-        manifest = {"format": FORMAT_VERSION, "steps": steps, "files": entries}
+        named = {} if shards is None else shards.named
+        if named:
+            sync_folder(folder / SHARDS)
+        manifest = {"format": FORMAT_VERSION, "steps": steps, "files": entries, "shards": named}
         write_synced(hidden / MANIFEST, json.dumps(manifest, indent=2).encode())
         sync_folder(hidden)
         path = _free_name(folder, steps)
@@ -67,6 +76,12 @@ def _rotate(folder: Path) -> None:
             trash = folder / f".trash-{path.name}"
             path.rename(trash)
             shutil.rmtree(trash, ignore_errors=True)
+    if (folder / SHARDS).is_dir():
+        try:
+            named = {name for path in checkpoints_in(folder) for name in _manifest(path)["shards"]}
+        except CheckpointError:
+            return  # a damaged one does not say what it needs
+        ShardFolder(folder).keep(named)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -91,7 +106,10 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, bytes], list[str]]:
     skipped: list[str] = []
     for path in checkpoints_in(folder):
         try:
-            return path, read_checkpoint(path), skipped
+            files = read_checkpoint(path)
+            for name, size in _manifest(path)["shards"].items():
+                ShardFolder(folder).check(name, size)
+            return path, files, skipped
         except CheckpointError as error:
             skipped.append(f"Passed over a checkpoint: {error.what}")
     raise CheckpointError(
@@ -102,7 +120,7 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, bytes], list[str]]:
 def read_checkpoint(path: Path) -> dict[str, bytes]:
     """The files of one checkpoint, sizes and hashes checked."""
     files = {}
-    for name, (size, digest) in _entries(path).items():
+    for name, (size, digest) in _manifest(path)["files"].items():
         if name in ("", "..") or "\0" in name or Path(name).name != name or (path / name).is_symlink():
             raise CheckpointError(f"{path}: {name!r} is not a plain file name")
         try:
@@ -116,12 +134,13 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
     return files
 
 
-def _entries(path: Path) -> dict[str, tuple[int, str]]:
-    """(size, sha256) of every file that the manifest names."""
+def _manifest(path: Path) -> dict[str, dict[str, Any]]:
+    """(size, sha256) of every file that the manifest names, and the size of every shard."""
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
         version = manifest["format"]
-        entries = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        files = {str(name): (entry["size"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        shards = {str(name): int(size) for name, size in manifest.get("shards", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: the manifest is missing or damaged") from error
     if version != FORMAT_VERSION:
@@ -129,4 +148,4 @@ def _entries(path: Path) -> dict[str, tuple[int, str]]:
             f"{path}: written in format {version}, this version reads format {FORMAT_VERSION}",
             "Use the version of pytorchrl that wrote it: status.json names it.",
         )
-    return entries
+    return {"files": files, "shards": shards}

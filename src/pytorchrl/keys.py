@@ -27,6 +27,13 @@ MASK = "MaskedSamples"
 N_STEP = "n_step"
 PER_WEIGHTS = "per_weights"
 INDICES = "idxs"
+PREDICTED = "PredictedReturn"
+
+# A batch of a world model: standardized inputs, what they lead to, and how often each member of an ensemble sees them.
+INPUT = "train_input"
+LABEL = "train_label"
+ENDS = "train_terminal"
+WEIGHTS = "train_weights"
 
 # An environment's own: the entry of its info, or of its Dict observation, that says which actions are allowed now.
 ACTION_MASK = "action_mask"

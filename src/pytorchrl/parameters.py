@@ -271,8 +271,8 @@ def _convert_union(node: Node, choices: Sequence[Any]) -> Any:
         except MismatchError as mismatch:
             expected.append(str(mismatch))
     if type(None) in choices:
-        expected.append("or null")
-    raise MismatchError(" ".join(expected))
+        expected.append("null")
+    raise MismatchError(" or ".join([expected[0], *(part.removeprefix("expected ") for part in expected[1:])]))
 
 
 def _int(node: Node) -> int:

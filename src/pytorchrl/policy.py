@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import gymnasium as gym
@@ -102,8 +103,8 @@ def policy_files(actor: Actor, info: Mapping[str, Any], observation_space: gym.S
 
 
 def _name_of(value: Any) -> str:
-    """A class as JSON: networks of the user's are known by their names."""
-    if isinstance(value, type):
+    """A class or function as JSON: what is the user's own is known by its name."""
+    if isinstance(value, (type, FunctionType)):
         return value.__name__
     raise TypeError(f"{value!r} cannot be written as JSON")
 

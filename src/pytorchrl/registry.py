@@ -11,11 +11,15 @@ ALGORITHMS = {
     "A2C": "pytorchrl.agent.algorithms.on_policy.a2c",
     "PPO": "pytorchrl.agent.algorithms.on_policy.ppo",
     "PPOD": "pytorchrl.agent.algorithms.on_policy.ppod",
+    "RND_PPO": "pytorchrl.agent.algorithms.on_policy.rnd_ppo",
     "DDQN": "pytorchrl.agent.algorithms.off_policy.ddqn",
     "DDPG": "pytorchrl.agent.algorithms.off_policy.ddpg",
     "TD3": "pytorchrl.agent.algorithms.off_policy.td3",
     "SAC": "pytorchrl.agent.algorithms.off_policy.sac",
     "MPO": "pytorchrl.agent.algorithms.off_policy.mpo",
+    "MPC_RS": "pytorchrl.agent.algorithms.model_based.mpc_rs",
+    "MPC_CEM": "pytorchrl.agent.algorithms.model_based.mpc_cem",
+    "MPC_PDDM": "pytorchrl.agent.algorithms.model_based.mpc_pddm",
 }
 
 STORAGES = {
@@ -28,11 +32,13 @@ STORAGES = {
     "PERBuffer": "pytorchrl.agent.storages.off_policy.per_buffer",
     "EREBuffer": "pytorchrl.agent.storages.off_policy.ere_buffer",
     "HERBuffer": "pytorchrl.agent.storages.off_policy.her_buffer",
+    "MBReplayBuffer": "pytorchrl.agent.storages.model_based.mb_buffer",
 }
 
 ACTORS = {
     "OnPolicyActor": "pytorchrl.agent.actors.on_policy_actor",
     "OffPolicyActor": "pytorchrl.agent.actors.off_policy_actor",
+    "ModelBasedPlannerActor": "pytorchrl.agent.actors.model_based_planner_actor",
 }
 
 # The actor and storage that go with an algorithm unless others are named.
@@ -40,11 +46,23 @@ COMPANIONS = {
     "A2C": ("OnPolicyActor", "VanillaOnPolicyBuffer"),
     "PPO": ("OnPolicyActor", "GAEBuffer"),
     "PPOD": ("OnPolicyActor", "PPODBuffer"),
+    "RND_PPO": ("OnPolicyActor", "GAEBuffer"),
     "DDQN": ("OffPolicyActor", "ReplayBuffer"),
     "DDPG": ("OffPolicyActor", "ReplayBuffer"),
     "TD3": ("OffPolicyActor", "ReplayBuffer"),
     "SAC": ("OffPolicyActor", "ReplayBuffer"),
     "MPO": ("OffPolicyActor", "ReplayBuffer"),
+    "MPC_RS": ("ModelBasedPlannerActor", "MBReplayBuffer"),
+    "MPC_CEM": ("ModelBasedPlannerActor", "MBReplayBuffer"),
+    "MPC_PDDM": ("ModelBasedPlannerActor", "MBReplayBuffer"),
+}
+
+# Terms that may join an algorithm's policy loss.
+ADDONS = {
+    "AttractionKL": "pytorchrl.agent.algorithms.policy_loss_addons.reference_kl",
+    "RepulsionKL": "pytorchrl.agent.algorithms.policy_loss_addons.reference_kl",
+    "RewardPredictor": "pytorchrl.agent.algorithms.policy_loss_addons.predictors",
+    "ReturnPredictor": "pytorchrl.agent.algorithms.policy_loss_addons.predictors",
 }
 
 SCHEMES = {
@@ -54,11 +72,13 @@ SCHEMES = {
 # By kind: where each class lives, and every name that can be chosen.
 KINDS = {"algorithm": ALGORITHMS, "storage": STORAGES, "actor": ACTORS}
 NAMES = {**KINDS, "scheme": SCHEMES}
+# What is part of a component, not a section of a configuration.
+PARTS = {"policy-loss add-on": ADDONS}
 
 
 def canonical_name(kind: str, name: str) -> str:
     """The registered spelling of a name, whatever its case; ``ConfigError`` names the nearest."""
-    known = NAMES[kind]
+    known = {**NAMES, **PARTS}[kind]
     folded = {candidate.lower(): candidate for candidate in known}
     if name.lower() not in folded:
         raise ConfigError(f"unknown {kind} '{name}'", suggestion(name, known))
@@ -68,4 +88,4 @@ def canonical_name(kind: str, name: str) -> str:
 def load_class(kind: str, name: str) -> Any:
     """The class registered under ``name``."""
     name = canonical_name(kind, name)
-    return getattr(importlib.import_module(KINDS[kind][name]), name)
+    return getattr(importlib.import_module({**KINDS, **PARTS}[kind][name]), name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from strictyaml import ruamel
@@ -144,7 +145,7 @@ def _scalar(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    text = value.__name__ if isinstance(value, type) else str(value)
+    text = value.__name__ if isinstance(value, (type, FunctionType)) else str(value)
     plain = re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*(:[A-Za-z0-9_./+-]+)*", text)
     if plain and convert(Node(text, text=True), Any) == text:  # what would be read as a number is quoted
         return text

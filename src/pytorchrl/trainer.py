@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,22 @@ from pytorchrl.errors import ConfigError, EnvError, NonFiniteError
 from pytorchrl.guards import require_finite_weights
 from pytorchrl.learner import Callback, Learner
 from pytorchrl.logs import open_log
+from pytorchrl.memory import in_units
 from pytorchrl.options import RunConfig
 from pytorchrl.policy import WEIGHTS, load_weights, policy_files, save_files
 from pytorchrl.precision import precision_of
 from pytorchrl.progress import Progress
 from pytorchrl.run_folder import RunFolder, surroundings
 from pytorchrl.seeding import derived_seed
+from pytorchrl.shards import ShardFolder
 from pytorchrl.signals import Interrupted, StopRequest
 
 LOG = logging.getLogger("pytorchrl")
 
 STATE, STATE_TENSORS = "state.json", "state.safetensors"
 FAILURE = "failure"
+# Bytes from which on a checkpoint's size and time are told.
+WORTH_SAYING = 10 * 2**20
 
 
 class Trainer:
@@ -55,6 +60,7 @@ class Trainer:
             scheme, config.run.steps, anneal=config.anneal, eval_every=config.run.eval_every, callbacks=callbacks
         )
         self.video_every = config.run.video_every
+        self.told: list[str] = []  # what is to be said between two rounds
         self.checkpoint_every = config.run.checkpoint_every or max(config.run.steps // 10, 1)
 
     def run(self, folder: RunFolder, quiet: bool, resume: bool = False) -> Progress:
@@ -118,6 +124,7 @@ class Trainer:
             f" {epochs * parts / rows:.3g} per step; device"
             f" {self.device} ({self.device_reason}), {threads}, products {config.run.precision}"
             f" ({self.precision_reason}).",
+            *scheme.storage.memory_stated(),
             *config.notes,
         ]
 
@@ -131,7 +138,8 @@ class Trainer:
             due = learner.steps // self.checkpoint_every > before // self.checkpoint_every
             if last or due or self.progress.improved or request.number is not None:
                 self.save()
-
+                while self.told:
+                    shown.say(self.told.pop(0))
             if self.video_every and learner.steps // self.video_every > before // self.video_every:
                 self.film()
 
@@ -151,18 +159,26 @@ class Trainer:
             self.video_every = 0
 
     def save(self) -> None:
-        """A checkpoint: the policy by itself, and everything else that the run is."""
+        """A checkpoint: the policy by itself, and everything else that the run is. What it took is told, if much."""
+        started, shards = time.monotonic(), ShardFolder(self.folder.checkpoints)
         require_finite_weights(self.learner.scheme.actor.state_dict())
         state = {"learner": self.learner.get_state(), "progress": self.progress.get_state()}
-        structure, tensors = state_tree.encode(state)
+        structure, tensors = state_tree.encode(state, shards.put)
         files = self.policy_files() | {STATE: structure, STATE_TENSORS: tensors}
-        write_checkpoint(self.folder.checkpoints, self.learner.steps, files, best=self.progress.improved)
+        write_checkpoint(self.folder.checkpoints, self.learner.steps, files, self.progress.improved, shards)
+        rest, seconds = sum(map(len, files.values())), time.monotonic() - started
+        whole = rest + sum(shards.named.values())
+        if whole >= WORTH_SAYING:
+            self.told.append(
+                f"Checkpoint at {self.learner.steps:,} steps: {in_units(whole)}, of which"
+                f" {in_units(rest + shards.written)} were written, in {seconds:.1f} s."
+            )
 
     def take_up(self) -> list[str]:
         """Go on from the newest whole checkpoint; the damaged ones that were passed over, and why."""
         path, files, skipped = newest_checkpoint(self.folder.checkpoints)
         load_weights(self.learner.scheme.actor, files)
-        state = state_tree.decode(files[STATE], files[STATE_TENSORS])
+        state = state_tree.decode(files[STATE], files[STATE_TENSORS], ShardFolder(self.folder.checkpoints).get)
         self.learner.set_state(state["learner"])
         self.progress.set_state(state["progress"])
         return [*skipped, f"Resumed from {path}."]

@@ -19,6 +19,9 @@ env: {id: CartPole-v1, num_envs: 2}
 run: {steps: 256}
 """
 
+# A folder whose only demo is none.
+DEMOS = Path(__file__).parent / "bad_demos"
+PPOD = "train ppod CartPole-v1"
 TRAIN = ["train", "ppo", "CartPole-v1"]
 
 
@@ -145,6 +148,27 @@ WORDS = {
     "report without a run": by_words("report", "the following arguments are required: RUN"),
     "report to nowhere": by_words("report {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),
     "report to no port": by_words("report {finished} --live --port 70000", "--port: expected a number between 0 and"),
+    "record without a run": by_words("record CartPole-v1 --out x", "record needs --run RUN", "takes a function"),
+    "record to nowhere": by_words("record CartPole-v1 --run {finished}", "--out"),
+    "record nothing": by_words("record CartPole-v1 --out x --run {finished} --episodes 0", "--episodes: expected"),
+    "record no run": by_words("record CartPole-v1 --out x --run nope", "nope: no such run folder"),
+    "record nowhere": by_words("record CartPol-v1 --out x --run {finished}", "Did you mean 'CartPole-v1'?"),
+    "record elsewhere": by_words("record Acrobot-v1 --out x --run {finished}", "was trained for CartPole-v1"),
+    "record bad checkpoint": by_words(
+        "record CartPole-v1 --out x --run {finished} --checkpoint 7", "no checkpoint '7'"
+    ),
+    "record into a file": by_words("record CartPole-v1 --out {finished}/status.json --run {finished}", "status.json"),
+    "no folder of demos": by_words(
+        f"{PPOD} --set storage.initial_human_demos_dir=nope", "nope: no such folder of demos"
+    ),
+    "a demo that is none": by_words(f"{PPOD} --set storage.initial_agent_demos_dir={DEMOS}", "none.npz: ", "no demon"),
+    "more than all episodes": by_words(f"{PPOD} --set rho=0.8", "rho 0.8 and phi 0.3", "at most 1"),
+    "nothing but demos": by_words(f"{PPOD} --set rho=0.7", "no episode would be real"),
+    "a share beyond 1": by_words(f"{PPOD} --set rho=1.5", "rho: expected a number between 0 and 1"),
+    "no type of numbers": by_words(f"{PPOD} --set storage.demo_dtypes.Reward=word", "demo_dtypes.Reward", "got 'word'"),
+    "demos of scaled rewards": by_words(f"{PPOD} --set env.normalize_rewards=true", "cannot be normalized"),
+    "demos on a vector": by_words(f"{PPOD} --backend vector", "none can wait", "Use backend sync or async"),
+    "misspelt demos": by_words(f"{PPOD} --set initial_human_demo_dir=x", "Did you mean 'initial_human_demos_dir'?"),
     "export nothing": by_words("export nope", "nope: no such run folder"),
     "export in no format": by_words("export {finished} --format onx", "unknown format 'onx'", "Did you mean 'onnx'?"),
     "export to nowhere": by_words("export {finished} --out {finished}/config.yaml/x", "cannot be written", "--out"),

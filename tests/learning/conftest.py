@@ -12,9 +12,9 @@ import torch
 from gymnasium import spaces
 
 from pytorchrl.agent.actors import OnPolicyActor
-from pytorchrl.agent.algorithms import PPO
+from pytorchrl.agent.algorithms import A2C, PPO
 from pytorchrl.agent.env import VecEnv
-from pytorchrl.agent.storages import GAEBuffer
+from pytorchrl.agent.storages import GAEBuffer, VTraceBuffer
 from pytorchrl.learner import Learner
 from pytorchrl.scheme import Scheme
 
@@ -116,19 +116,24 @@ def learn(
     num_envs: int = 8,
     size: int = 32,
     seed: int = 1,
-    gae_lambda: float = 0.95,
-    **ppo: Any,
+    storage: Any = GAEBuffer,
+    algorithm: Any = PPO,
+    **chosen: Any,
 ) -> Scheme:
-    """PPO on an environment through the real VecEnv, Collector and GAEBuffer, lr annealed to 0."""
+    """An algorithm on an environment through the real VecEnv, Collector and storage, lr annealed to 0."""
     envs_factory, action_space, observation_space = VecEnv.create_factory(lambda: env(), {}, num_envs, backend="sync")
-    chosen = {"lr": 1e-2, "gamma": GAMMA, "num_mini_batch": 4, "use_clipped_value_loss": False, "test_every": 0, **ppo}
-    algo_factory, name = PPO.create_factory(**chosen)
+    quick = {
+        PPO: {"lr": 1e-2, "num_mini_batch": 4, "use_clipped_value_loss": False},
+        A2C: {"lr_pi": 2e-2, "lr_v": 2e-2},
+    }
+    chosen = {"gamma": GAMMA, "test_every": 0, **quick[algorithm], **chosen}
+    algo_factory, name = algorithm.create_factory(**chosen)
     actor_factory = OnPolicyActor.create_factory(
         observation_space, action_space, name, feature_extractor_kwargs={"hidden_sizes": [16]}
     )
-    storage_factory = GAEBuffer.create_factory(size=size, gae_lambda=gae_lambda)
-    scheme = Scheme(algo_factory, actor_factory, storage_factory, envs_factory, seed=seed)
-    learner = Learner(scheme, rounds * size * num_envs, anneal={"lr": 0.0})
+    scheme = Scheme(algo_factory, actor_factory, storage.create_factory(size=size), envs_factory, seed=seed)
+    rates = [name for name in chosen if name.startswith("lr")]
+    learner = Learner(scheme, rounds * size * num_envs, anneal=dict.fromkeys(rates, 0.0))
     while not learner.done():
         learner.step()
     return scheme
@@ -145,9 +150,9 @@ def constant_reward(ends: str) -> None:
     torch.testing.assert_close(value.flatten(), expected, rtol=0.05, atol=0.0)
 
 
-def bandit() -> None:
+def bandit(rounds: int = 30, **chosen: Any) -> None:
     """Nearly every arm is named right."""
-    scheme = learn(Bandit, rounds=30, size=16, entropy_coef=0.0)
+    scheme = learn(Bandit, rounds, size=16, entropy_coef=0.0, **chosen)
     obs = torch.eye(4)
     dist, _, _ = scheme.actor(obs, scheme.actor.initial_rhs(4), torch.ones(4, 1))
     right = dist.log_prob(torch.arange(4)[:, None]).exp()
@@ -163,9 +168,9 @@ def target() -> None:
     assert distance.max().item() < 0.15, distance
 
 
-def chain() -> None:
+def chain(rounds: int = 40, **chosen: Any) -> None:
     """The shortest way is found: the delayed reward reaches the first step."""
-    scheme = learn(Chain, rounds=40, entropy_coef=0.0)
+    scheme = learn(Chain, rounds, entropy_coef=0.0, **chosen)
     obs = torch.eye(Chain.LENGTH)
     dist, values, _ = scheme.actor(obs, scheme.actor.initial_rhs(6), torch.ones(6, 1))
     assert dist.mode().flatten().tolist() == [1] * 6
@@ -174,7 +179,7 @@ def chain() -> None:
 
 
 @pytest.fixture(
-    params=["truncated", "terminated", "both", "bandit", "target", "chain"],
+    params=["truncated", "terminated", "both", "bandit", "target", "chain", "bandit of A2C", "chain by V-trace"],
 )
 def check(request: pytest.FixtureRequest, checks: dict[str, Callable[[], None]]) -> Callable[[], None]:
     """Each small world in turn: learns it, and raises AssertionError if it was not learned."""
@@ -189,4 +194,6 @@ def checks() -> dict[str, Callable[[], None]]:
         "bandit": bandit,
         "target": target,
         "chain": chain,
+        "bandit of A2C": lambda: bandit(60, algorithm=A2C),
+        "chain by V-trace": lambda: chain(100, algorithm=A2C, storage=VTraceBuffer),
     }

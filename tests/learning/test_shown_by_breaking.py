@@ -9,13 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from pytorchrl.agent.algorithms import A2C
 from pytorchrl.agent.algorithms.on_policy import ppo
 from pytorchrl.agent.storages import GAEBuffer, VanillaOnPolicyBuffer
+from pytorchrl.agent.storages.on_policy import vtrace_buffer
+from pytorchrl.keys import ADV, RET
 
 Check = Callable[[], None]
 
 surrogate = ppo.clipped_surrogate
 compute_returns = GAEBuffer.compute_returns
+a2c_loss = A2C.compute_loss
+vtrace = vtrace_buffer.vtrace
 
 
 def flipped_sign(*arguments: Any) -> Tensor:
@@ -44,6 +49,28 @@ def no_value_at_truncations(self: Any, rewards: Tensor) -> Tensor:
 
 def no_value_loss(values: Tensor, returns: Tensor) -> Tensor:
     return 0 * (values - returns).mean()
+
+
+def a2c_flees(self: Any, batch: Any) -> Any:
+    return a2c_loss(self, {**batch, ADV: -batch[ADV]})
+
+
+def a2c_confuses_rows(self: Any, batch: Any) -> Any:
+    return a2c_loss(self, {**batch, ADV: batch[ADV].roll(1, 0)})
+
+
+def a2c_values_nothing(self: Any, batch: Any) -> Any:
+    return a2c_loss(self, {**batch, RET: 0 * batch[RET]})
+
+
+def vtrace_flees(*arguments: Any, **clips: Any) -> tuple[Tensor, Tensor]:
+    targets, advantages = vtrace(*arguments, **clips)
+    return targets, -advantages
+
+
+def vtrace_ends_everywhere(*arguments: Any, **clips: Any) -> tuple[Tensor, Tensor]:
+    ends = torch.ones_like(arguments[3])
+    return vtrace(*arguments[:3], ends, ends, *arguments[5:], **clips)
 
 
 def worked_surrogate() -> None:
@@ -81,6 +108,11 @@ BREAKAGES: dict[str, tuple[Any, str, Any, list[str]]] = {
         no_value_at_truncations,
         ["truncated"],
     ),
+    "A2C's policy flees": (A2C, "compute_loss", a2c_flees, ["bandit of A2C"]),
+    "A2C confuses rows": (A2C, "compute_loss", a2c_confuses_rows, ["bandit of A2C"]),
+    "A2C's values stay": (A2C, "compute_loss", a2c_values_nothing, ["chain by V-trace"]),
+    "V-trace: the policy flees": (vtrace_buffer, "vtrace", vtrace_flees, ["chain by V-trace"]),
+    "V-trace: ends everywhere": (vtrace_buffer, "vtrace", vtrace_ends_everywhere, ["chain by V-trace"]),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from pytorchrl.agent.algorithms import PPO
 from pytorchrl.agent.env import VecEnv
 from pytorchrl.keys import DONE, DONE2, OBS, OBS2, REW, TERMINAL
 from pytorchrl.scheme import Scheme
@@ -47,6 +48,34 @@ def test_every_transition_is_stored_as_it_happened(make_scheme: Callable[..., Sc
                 assert found == (expected if key in (OBS, OBS2) else [expected]), (key, env, step)
     ends = torch.cat([sample[DONE2] for sample in samples])
     assert 0 < torch.cat([sample[TERMINAL] for sample in samples]).sum() < ends.sum() < len(ends)
+
+
+def test_an_algorithm_sees_random_steps_first_if_it_wants_to(
+    make_scheme: Callable[..., Scheme], script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with true successors, before the first episode; they are counted nowhere and end up in no rollout."""
+    seen: list[Any] = []
+    wanted = property(lambda self: 0 if seen else 5)
+    monkeypatch.setattr(PPO, "random_steps_wanted", wanted)
+    monkeypatch.setattr(PPO, "observe", lambda self, obs: seen.append(obs.clone()))
+    log: list[Any] = []
+    scheme = make_scheme(num_envs=2, size=3, env_kwargs={"log": log})
+    assert not [entry for entry in log if entry[0] == "step" and entry[1] == "train"]  # nothing is stepped before
+    result = scheme.step()
+    assert result.env_steps == 6
+    assert scheme.collector.steps == 3
+    for step, obs in enumerate(seen):
+        assert obs.tolist() == [expected_row(script, env, step)[OBS2] for env in range(2)]
+    assert len(seen) == 5
+    resets = [entry for entry in log if entry[0] == "reset"]
+    seeds = [entry[3] for entry in resets if entry[3] is not None]
+    assert seeds[:2] == seeds[2:]  # the run begins with the seeds that it would have begun with
+    samples: Any = scheme.storage.samples  # type: ignore[attr-defined]
+    assert len(samples) == 3
+    assert samples[0][DONE].tolist() == [[1.0], [1.0]]
+    assert samples[0][OBS][:, 2].tolist() == [0.0, 0.0]
+    scheme.step()
+    assert len(seen) == 5
 
 
 def test_episode_statistics_are_exact(make_scheme: Callable[..., Scheme], script: Any) -> None:

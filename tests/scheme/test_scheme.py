@@ -112,7 +112,20 @@ def test_a_step_learns_from_everything_that_was_collected(make_scheme: Callable[
     result = scheme.step()
     assert rows == [4, 4, 4, 3] * 3
     assert (result.env_steps, result.updates, scheme.algorithm.iter) == (15, 12, 12)
-    assert set(result.losses) == {"loss", "value_loss", "action_loss", "entropy_loss"}
+    assert {"loss", "value_loss", "action_loss", "entropy_loss"} <= set(result.losses)
+
+
+def test_target_kl_ends_a_round_before_the_step_too_far(make_scheme: Callable[..., Scheme]) -> None:
+    freely = make_scheme(lr=0.1, num_epochs=5, num_mini_batch=2)
+    assert freely.step().updates == 10
+    scheme = make_scheme(lr=0.1, num_epochs=5, num_mini_batch=2, target_kl=1e-3)
+    for _ in range(3):  # the next round collects and learns as if nothing had happened
+        before = scheme.algorithm.iter
+        assert 1 <= scheme.step().updates == scheme.algorithm.iter - before < 10
+    assert len(scheme.storage.samples) == 3 * 8  # type: ignore[attr-defined]
+    assert scheme.storage.size == 8
+    kept = make_scheme(lr=1e-6, num_epochs=5, num_mini_batch=2, target_kl=1e-3)
+    assert kept.step().updates == 10
 
 
 def test_the_mean_of_the_rounds_losses_is_reported(make_scheme: Callable[..., Scheme]) -> None:

@@ -16,7 +16,7 @@ from pytorchrl.run import enjoy
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     num_episodes = whole_number(options.episodes, "--episodes", 1)
     seed = whole_number(options.seed, "--seed")
-    policy = policy_of(Path(options.run), options.checkpoint)
+    policy = policy_of(options.run, options.checkpoint)
     try:
         episodes, file = enjoy(policy, num_episodes, seed, options.env, options.video)
     except OSError as error:

@@ -18,7 +18,7 @@ from pytorchrl.run import evaluate
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     num_episodes = whole_number(options.episodes, "--episodes", 1)
     seed = whole_number(options.seed, "--seed")
-    policy = policy_of(Path(options.run), options.checkpoint)
+    policy = policy_of(options.run, options.checkpoint)
     episodes = evaluate(policy, num_episodes, seed, options.env)
     returns = [episode.ret for episode in episodes]
     figures = {
@@ -42,8 +42,9 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def policy_of(folder: Path, checkpoint: str | None) -> Policy:
-    """The policy of a run: the final one, or that of a checkpoint."""
+def policy_of(run: str, checkpoint: str | None) -> Policy:
+    """The final policy of a run's folder, or that of the checkpoint which ``--checkpoint`` names."""
+    folder = Path(run)
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such run folder", "`ls runs` shows the runs of this folder.")
     if not (folder / "policy").is_dir() and not (folder / "checkpoints").is_dir():

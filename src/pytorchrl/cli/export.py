@@ -15,7 +15,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.format not in FORMATS:
         raise ConfigError(f"--format: unknown format '{options.format}'", suggestion(options.format, FORMATS))
     folder = Path(options.run)
-    policy = policy_of(folder, options.checkpoint)
+    policy = policy_of(options.run, options.checkpoint)
     out = folder / "export" / options.format if options.out is None else Path(options.out)
     say(str(export(policy, options.format, out)))
     return 0

@@ -80,6 +80,14 @@ def build_parser() -> Parser:
     report.add_argument("--live", action="store_true", help="serve the page on this machine and follow the run")
     report.add_argument("--port", metavar="N", default="0", help="port of --live (a free one)")
 
+    record = commands.add_parser("record", help="record demonstrations for PPO+D", allow_abbrev=False)
+    record.add_argument("env", metavar="ENV", help="a Gymnasium id, or module:Env-v0")
+    record.add_argument("--out", metavar="DIR", required=True, help="the folder that they are added to")
+    record.add_argument("--run", metavar="RUN", help="the run whose policy plays")
+    record.add_argument("--episodes", metavar="N", default="5", help="episodes to record (5)")
+    record.add_argument("--seed", metavar="S", default="0", help="seed of the episodes (0)")
+    record.add_argument("--checkpoint", metavar="latest|best|STEP", help="instead of the run's final policy")
+
     tune = commands.add_parser("tune", help="search hyper-parameters", allow_abbrev=False)
     tune.add_argument("algorithm", nargs="?", metavar="ALGO", help="algorithm, in any case: ppo, …")
     tune.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
@@ -130,6 +138,7 @@ MODULES = {
     "evaluate": "pytorchrl.cli.evaluate",
     "enjoy": "pytorchrl.cli.enjoy",
     "report": "pytorchrl.cli.report",
+    "record": "pytorchrl.cli.record",
     "tune": "pytorchrl.cli.tune",
     "export": "pytorchrl.cli.export",
     "list": "pytorchrl.cli.listing",

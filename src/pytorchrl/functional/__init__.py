@@ -1,4 +1,4 @@
-"""The numerics as pure functions on tensors: recurrences, log-probabilities, losses, running statistics, the sum tree.
+"""The numerics as pure functions on tensors: recurrences, log-probabilities, losses, planners, statistics, sum tree.
 
 Whatever is used twice, or deserves an oracle of its own, lives here and knows nothing about agents or environments.
 """
@@ -14,6 +14,12 @@ from pytorchrl.functional.log_probs import (
     tanh_correction,
 )
 from pytorchrl.functional.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pytorchrl.functional.planning import (
+    categorical_cross_entropy,
+    cross_entropy,
+    random_shooting,
+    reward_weighted,
+)
 from pytorchrl.functional.returns import (
     backward_recurrence,
     discount_cumsum,
@@ -31,11 +37,13 @@ __all__ = [
     "RunningMeanStd",
     "SumTree",
     "backward_recurrence",
+    "categorical_cross_entropy",
     "categorical_entropy",
     "categorical_kl",
     "categorical_log_prob",
     "clipped_surrogate",
     "clipped_value_loss",
+    "cross_entropy",
     "discount_cumsum",
     "discounted_returns",
     "gae",
@@ -44,6 +52,8 @@ __all__ = [
     "gaussian_log_prob",
     "n_step_returns",
     "normalize",
+    "random_shooting",
+    "reward_weighted",
     "squashed_log_prob",
     "tanh_correction",
     "value_loss",

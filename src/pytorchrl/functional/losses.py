@@ -11,6 +11,16 @@ def clipped_surrogate(log_ratios: Tensor, advantages: Tensor, clip: float) -> Te
     return -torch.min(ratios * advantages, clipped * advantages).mean()
 
 
+def approximate_kl(log_ratios: Tensor) -> Tensor:
+    """KL(old ‖ new) ≈ mean (ρ − 1 − log ρ) over actions of the old policy: unbiased, and never below 0."""
+    return (log_ratios.expm1() - log_ratios).mean()
+
+
+def clip_fraction(log_ratios: Tensor, clip: float) -> Tensor:
+    """The share of |ρ − 1| > c."""
+    return (log_ratios.expm1().abs() > clip).float().mean()
+
+
 def value_loss(values: Tensor, returns: Tensor) -> Tensor:
     """½ mean (V − R)²."""
     return 0.5 * (values - returns).square().mean()

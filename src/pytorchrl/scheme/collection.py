@@ -37,6 +37,7 @@ class Collector:
         self.algorithm = algorithm
         self.storage = storage
         self.reward_scale = reward_scale
+        self.seeds = seeds
         self.steps = 0
         # Observations since the last time that the actor's normalizer learned from them.
         self.seen: list[Tree] = []
@@ -48,6 +49,7 @@ class Collector:
 
     def collect(self, num_steps: int) -> tuple[int, list[tuple[int, Episode]]]:
         """``num_steps`` vector steps: (environment steps, episodes that ended and environment steps till then)."""
+        self.observe_at_random()
         obs, rhs, done = self.obs, self.rhs, self.done
         made, ended = 0, []
         for _ in range(num_steps):
@@ -81,6 +83,18 @@ class Collector:
             ended += [(made, episode) for episode in info["episodes"]]
         self.obs, self.rhs, self.done = obs, rhs, done
         return made, ended
+
+    def observe_at_random(self) -> None:
+        """Show the algorithm what random actions lead to, if it wants that first: steps that belong to no rollout.
+
+        They are not counted, and the run begins afterwards with new episodes.
+        """
+        obs, wanted = self.obs, self.algorithm.random_steps_wanted
+        for _ in range(wanted):
+            obs, _, _, info = self.envs.step(self.actor.random_action(self.envs.num_envs, obs))
+            self.algorithm.observe(info[OBS2])
+        if wanted:
+            self.restart(self.seeds)
 
     def update_normalizer(self) -> None:
         """Let the actor's normalizer learn from what was seen, once it was learned from."""

@@ -13,13 +13,12 @@ from pytorchrl.agent.actors.base import Actor
 from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import Episode, VecEnv
 from pytorchrl.agent.storages.base import Storage
-from pytorchrl.keys import OBS
 from pytorchrl.options import Precision
 from pytorchrl.precision import Products
 from pytorchrl.scheme.collection import Collector, play
 from pytorchrl.scheme.reward_scale import RewardScale
 from pytorchrl.seeding import derived_seed, seeded
-from pytorchrl.tree import Tree, first_leaf
+from pytorchrl.tree import Tree
 
 
 @dataclass
@@ -81,22 +80,27 @@ class Scheme:
         """Collect one round, then learn from it."""
         num_steps = self.algorithm.update_every or self.storage.max_size
         env_steps, episodes = self.collector.collect(num_steps)
+        updates = self.algorithm.iter
         losses = self.learn() if self.collector.steps >= self.algorithm.start_steps else []
         self.collector.update_normalizer()
-        means = {name: torch.stack([info[name] for info in losses]).mean() for name in (losses[0] if losses else {})}
-        return Round(env_steps, len(losses), means, episodes)
+        # A delayed policy has its figures in some of the updates only.
+        names = dict.fromkeys(name for info in losses for name in info)
+        means = {name: torch.stack([info[name] for info in losses if name in info]).mean() for name in names}
+        return Round(env_steps, self.algorithm.iter - updates, means, episodes)
 
     def learn(self) -> list[dict[str, Tensor]]:
-        """One update per batch that the storage yields; their infos."""
+        """One update per batch that the storage yields, until the algorithm is done with the data; their infos."""
         algorithm, storage = self.algorithm, self.storage
         storage.before_gradients()
         infos = []
         batches = storage.generate_batches(algorithm.num_mini_batch, algorithm.mini_batch_size, algorithm.num_epochs)
         for batch in batches:
             self.current_batch = batch  # a failure is repeated from it
-            with self.products(len(first_leaf(batch[OBS]))):
+            with self.products(algorithm.rows_in(batch)):
                 _, info = algorithm.compute_gradients(batch, grads_to_cpu=False)
             infos.append(storage.after_gradients(batch, info))
+            if algorithm.is_done_with_data(info):
+                break
             algorithm.apply_gradients()
         return infos
 
@@ -140,7 +144,7 @@ class Scheme:
         return {
             "algorithm": self.algorithm.get_state(),
             "acting": self.actor.get_state(),
-            "storage": self.storage.get_state(),
+            "storage": self.storage.get_checkpoint(),
             "collector": self.collector.get_state() if self.can_save_envs else self.collector.get_counts(),
             "barrier": None if self.can_save_envs else number,
             "evaluations": self.evaluations,

@@ -97,6 +97,23 @@ def test_kl_is_that_of_torch_distributions(name: str) -> None:
     torch.testing.assert_close(p.kl(p), torch.zeros(B, 1), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("name", list(made()))
+def test_no_probability_is_below_the_floor(name: str) -> None:
+    """Of discrete actions; densities stay. What is ruled out of a shorter categorical stays so."""
+    p, _ = made()[name]
+    floored = p.floored(0.2)
+    if name in ("gaussian", "squashed", "deterministic"):
+        assert floored is p
+    elif name == "bernoulli":
+        torch.testing.assert_close(floored.logits.sigmoid(), p.logits.sigmoid().clamp(0.2, 0.8))
+    else:
+        raised = p.log_probs.exp().clamp(min=0.2)
+        if name == "multicategorical":
+            raised[:, 1, 2:] = 0.0
+        torch.testing.assert_close(floored.log_probs.exp(), raised / raised.sum(-1, keepdim=True))
+    torch.testing.assert_close(floored.kl(floored), torch.zeros(B, 1), rtol=0, atol=1e-6)
+
+
 def test_kl_of_squashed_gaussians_is_that_of_the_gaussians() -> None:
     (p, _), (q, _) = made()["squashed"], made()["squashed"]
     p_normal, q_normal = (td.Independent(td.Normal(d.mean, d.log_std.exp()), 1) for d in (p, q))

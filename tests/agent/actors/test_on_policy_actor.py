@@ -223,6 +223,24 @@ def test_what_cannot_work_is_refused(chosen: dict[str, Any], error: type[Excepti
         OnPolicyActor.create_factory(VECTOR, ACTIONS["discrete"], "PPO", **chosen)("cpu")
 
 
+@pytest.mark.parametrize("action", list(ACTIONS))
+def test_random_actions_are_spread_over_the_space(action: str) -> None:
+    actor = actor_on("vector", action)
+    space = ACTIONS[action]
+    drawn = actor.random_action(2000)
+    like = actor.get_action(torch.zeros(2000, 3), actor.initial_rhs(2000), torch.zeros(2000, 1))[0]
+    assert (drawn.shape, drawn.dtype) == (like.shape, like.dtype)
+    if isinstance(space, spaces.Box):
+        low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+        torch.testing.assert_close(drawn.mean(0), (low + high) / 2, rtol=0, atol=0.2)
+        assert ((drawn >= low) & (drawn <= high)).all()
+        return
+    sizes = {"discrete": [3], "multidiscrete": [3, 2, 4], "multibinary": [2, 2, 2]}[action]
+    for column, size in zip(drawn.unbind(1), sizes, strict=True):
+        shares = torch.bincount(column, minlength=size) / 2000
+        torch.testing.assert_close(shares, torch.full((size,), 1 / size), rtol=0, atol=0.05)
+
+
 def test_action_spaces_without_a_policy_are_refused_by_name() -> None:
     space: gym.Space[Any] = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     with pytest.raises(SpaceError, match="infinite or equal"):

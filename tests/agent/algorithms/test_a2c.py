@@ -7,8 +7,10 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from pytorchrl.agent.actors import OnPolicyActor
@@ -76,6 +78,40 @@ def test_the_gradient_by_hand() -> None:
     assert log_probs.flatten().tolist() == pytest.approx([-1.0, 0.5])  # −A/2: probable where the advantage is positive
     assert values.flatten().tolist() == pytest.approx([-1.0, 1.0])  # V − R
     assert entropy.item() == pytest.approx(-0.1)
+
+
+def test_the_loss_and_its_gradient_by_an_independent_formula() -> None:
+    """Of a real softmax policy: the formula in NumPy, its gradient in the logits from the textbook."""
+    box = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    actor = OnPolicyActor("cpu", box, spaces.Discrete(3), "A2C", policy_gain=1.0, shared_policy_value_network=False)
+    algorithm = A2C("cpu", None, actor, entropy_coef=0.3)
+    generator = torch.Generator().manual_seed(0)
+    rows = 20
+    batch = {
+        OBS: torch.rand(rows, 4, generator=generator),
+        RHS: actor.initial_rhs(rows),
+        DONE: torch.zeros(rows, 1),
+        ACT: torch.randint(3, (rows, 1), generator=generator),
+        ADV: torch.randn(rows, 1, generator=generator),
+        RET: torch.randn(rows, 1, generator=generator),
+    }
+    with torch.no_grad():
+        features, _ = actor.features(batch[OBS])
+        logits = actor.policy_net.linear(features).double().numpy()  # type: ignore[union-attr,operator]
+        value = actor.get_value(batch[OBS], batch[RHS], batch[DONE])["value_net1"].double().numpy()
+    pi = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    advantage, taken = batch[ADV].double().numpy(), np.eye(3)[batch[ACT].flatten()]
+    entropy = -(pi * np.log(pi)).sum(1, keepdims=True)
+    policy = -(np.log((pi * taken).sum(1, keepdims=True)) * advantage).mean()
+    expected = policy - 0.3 * entropy.mean() + ((value - batch[RET].double().numpy()) ** 2).mean()
+    gradients, info = algorithm.compute_gradients(batch)
+    assert info["loss"].item() == pytest.approx(expected, rel=1e-5)
+    # d log π(a) / d logits = 1_a − π; d H / d logits = −π (log π + H).
+    slope = -(taken - pi) * advantage + 0.3 * pi * (np.log(pi) + entropy)
+    names = [name for name, _ in actor.named_parameters()]
+    bias = gradients[names.index("policy_net.linear.bias")]
+    assert bias is not None
+    assert bias.tolist() == pytest.approx(slope.mean(0).tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize(("name", "index"), [("lr_v", 0), ("lr_pi", 1)])

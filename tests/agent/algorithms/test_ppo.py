@@ -159,7 +159,7 @@ def test_the_loss_uses_the_shared_functions_of_the_actors_own_predictions(
         loss, info = ppo.compute_loss(batch)
         torch.testing.assert_close(loss, expected)
         assert {name: tensor.dim() for name, tensor in info.items()} == dict.fromkeys(
-            ("loss", "value_loss", "action_loss", "entropy_loss"), 0
+            ("loss", "value_loss", "action_loss", "entropy_loss", "approx_kl", "clip_fraction"), 0
         )
         assert not any(tensor.requires_grad for tensor in info.values())
 
@@ -235,13 +235,20 @@ def test_an_updated_parameter_acts_in_the_next_update(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("gamma", 0.5), ("num_epochs", 9), ("num_mini_batch", 2), ("test_every", 0), ("num_test_episodes", 1)],
+    [
+        ("gamma", 0.5),
+        ("num_epochs", 9),
+        ("num_mini_batch", 2),
+        ("test_every", 0),
+        ("num_test_episodes", 1),
+        ("target_kl", 0.02),
+    ],
 )
 def test_an_updated_property_is_what_others_read(make_ppo: Callable[..., PPO], name: str, value: Any) -> None:
     ppo = make_ppo()
     ppo.update_algorithm_parameter(name, value)
     assert getattr(ppo, name) == value
-    assert getattr(make_ppo(), name) == DEFAULTS[name]
+    assert getattr(make_ppo(), name) == DEFAULTS.get(name)
 
 
 def test_every_parameter_is_covered_by_one_of_the_two_tests() -> None:
@@ -275,6 +282,31 @@ def test_a_wrong_update_is_refused(make_ppo: Callable[..., PPO], name: str, valu
     with pytest.raises(ValueError, match=message):
         ppo.update_algorithm_parameter(name, value)
     assert {key: item for key, item in vars(ppo).items() if key != "optimizers"} == before
+
+
+def test_how_far_the_policy_went_is_told(make_ppo: Callable[..., PPO], batch_of: Callable[..., Any]) -> None:
+    ppo = make_ppo(clip_param=0.2)
+    batch = batch_of(ppo.actor)
+    log_prob, _, _ = ppo.actor.evaluate_actions(batch[OBS], batch[RHS], batch[DONE], batch[ACT])
+    ratio = (log_prob - batch[LOGP]).exp().detach().numpy()
+    _, info = ppo.compute_loss(batch)
+    assert info["approx_kl"].item() == pytest.approx(np.mean(ratio - 1 - np.log(ratio)), rel=1e-4)
+    assert info["clip_fraction"].item() == pytest.approx(np.mean(np.abs(ratio - 1) > 0.2))
+    assert 0 < info["clip_fraction"].item() < 1
+
+
+def test_the_approximate_kl_is_the_kl_of_many_samples() -> None:
+    old, new = torch.tensor([0.5, 0.3, 0.2]).log(), torch.tensor([0.3, 0.3, 0.4]).log()
+    drawn = torch.multinomial(old.exp(), 200_000, replacement=True, generator=torch.Generator().manual_seed(0))
+    expected = (old.exp() * (old - new)).sum()
+    assert losses.approximate_kl((new - old)[drawn]).item() == pytest.approx(expected.item(), rel=0.02)
+
+
+def test_target_kl_stops_at_one_and_a_half_times_it(make_ppo: Callable[..., PPO]) -> None:
+    far = {"approx_kl": torch.tensor(0.16)}
+    assert not make_ppo().is_done_with_data(far)
+    assert make_ppo(target_kl=0.1).is_done_with_data(far)
+    assert not make_ppo(target_kl=0.11).is_done_with_data(far)
 
 
 def test_a_learning_rate_of_zero_still_gives_gradients(

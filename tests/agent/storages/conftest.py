@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pytorchrl import tree
 from pytorchrl.agent.storages import GAEBuffer, PPODBuffer, VanillaOnPolicyBuffer, VTraceBuffer
-from pytorchrl.keys import ACT, DONE, DONE2, LOGP, OBS, OBS2, REW, RHS, RHS2, TERMINAL, VAL
+from pytorchrl.keys import ACT, DONE, DONE2, IVAL, LOGP, OBS, OBS2, REW, RHS, RHS2, TERMINAL, VAL
 
 GAMMA = 0.9
 
@@ -58,16 +58,22 @@ OBSERVATIONS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]]
 
 
 class KnownActor:
-    """V(o) = cos(0.7·code) + h, h ← h/2 + sin(code)/4 from h = 0 where Done; feed-forward: h = 0."""
+    """V(o) = cos(0.7·code) + h, h ← h/2 + sin(code)/4 from h = 0 where Done; feed-forward: h = 0.
+
+    Hidden states are h ``[N, 1]``; of an "LSTM" (h, c) ``[N, 2, 1]`` with c ← c/2 + sin(code)/4 and h = tanh c.
+    A curious one also has V_I(o) = sin(0.3·code) − h.
+    """
 
     device = torch.device("cpu")
 
-    def __init__(self, kind: str, recurrent: bool) -> None:
+    def __init__(self, kind: str, recurrent: bool | str, curious: bool = False) -> None:
         self.encode, self.decode = OBSERVATIONS[kind]
-        self.is_recurrent = recurrent
+        self.is_recurrent = bool(recurrent)
+        self.has_cells = recurrent == "LSTM"
+        self.heads = ("value_net1", "ivalue_net1") if curious else ("value_net1",)
 
     def initial_rhs(self, num_envs: int) -> dict[str, Tensor]:
-        return {"policy": torch.zeros(num_envs, 1)}
+        return {"policy": torch.zeros(num_envs, 2, 1) if self.has_cells else torch.zeros(num_envs, 1)}
 
     def log_prob(self, obs: Any) -> Tensor:
         return -self.decode(obs).float()[:, None].sin().abs()
@@ -75,21 +81,28 @@ class KnownActor:
     def __call__(self, obs: Any, rhs: Mapping[str, Tensor], done: Tensor) -> Any:
         """One pass over time-major rows ``[L·n, …]``: (dist, values, hidden states)."""
         n = len(rhs["policy"]) if self.is_recurrent else len(done)
-        values, state = [], rhs if self.is_recurrent else self.initial_rhs(n)
+        steps, state = [], rhs if self.is_recurrent else self.initial_rhs(n)
         for start in range(0, len(done), n):
             rows = slice(start, start + n)
             step = self.get_value(tree.index(obs, rows), state, done[rows])
-            values.append(step["value_net1"])
+            steps.append(step)
             state = step.get("rhs", state)
         dist = SimpleNamespace(log_prob=lambda action: self.log_prob(obs))
-        return dist, {"value_net1": torch.cat(values)}, state if self.is_recurrent else rhs
+        values = {head: torch.cat([step[head] for step in steps]) for head in self.heads}
+        return dist, values, state if self.is_recurrent else rhs
 
     def get_value(self, obs: Any, rhs: Mapping[str, Tensor], done: Tensor) -> dict[str, Any]:
         assert done.shape == (len(done), 1)
         codes = self.decode(obs).float()[:, None]
-        h = rhs["policy"] * (1 - done) * self.is_recurrent
-        following = (h / 2 + codes.sin() / 4) * self.is_recurrent
-        return {"value_net1": (0.7 * codes).cos() + h, "rhs": {"policy": following}}
+        if self.has_cells:
+            h, c = (rhs["policy"] * (1 - done)[:, None]).unbind(1)
+            c = c / 2 + codes.sin() / 4
+            following = torch.stack([c.tanh(), c], dim=1)
+        else:
+            h = rhs["policy"] * (1 - done) * self.is_recurrent
+            following = (h / 2 + codes.sin() / 4) * self.is_recurrent
+        values = {"value_net1": (0.7 * codes).cos() + h, "ivalue_net1": (0.3 * codes).sin() - h}
+        return {**{head: values[head] for head in self.heads}, "rhs": {"policy": following}}
 
 
 @dataclass
@@ -99,7 +112,7 @@ class Transition:
     env: int
     code: int
     done: float
-    hidden: float
+    hidden: list[float]
     action: int
     reward: float
     value: float
@@ -107,6 +120,8 @@ class Transition:
     next_value: float
     next_done: float
     terminal: float
+    next_code: int = 0
+    intrinsic_value: float = 0.0
 
 
 @dataclass
@@ -114,14 +129,15 @@ class World:
     """Hands out samples as a Collector does, and remembers them."""
 
     kind: str = "vector"
-    recurrent: bool = False
+    recurrent: bool | str = False
     num_envs: int = 3
     seed: int = 0
     ends: float = 0.3
+    curious: bool = False
     history: list[list[Transition]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.actor = KnownActor(self.kind, self.recurrent)
+        self.actor = KnownActor(self.kind, self.recurrent, self.curious)
         self.random = np.random.default_rng(self.seed)
         self.count = 0
         self.codes = self._new_codes()
@@ -157,13 +173,15 @@ class World:
             LOGP: actor.log_prob(obs),
             "unknown key": "ignored",
         }
+        if self.curious:
+            sample[IVAL] = predicted["ivalue_net1"]
         self.history.append(
             [
                 Transition(
                     env=n,
                     code=int(self.codes[n]),
                     done=self.done[n].item(),
-                    hidden=self.rhs["policy"][n].item(),
+                    hidden=self.rhs["policy"][n].flatten().tolist(),
                     action=int(sample[ACT][n]),
                     reward=sample[REW][n].item(),
                     value=sample[VAL][n].item(),
@@ -171,6 +189,8 @@ class World:
                     next_value=next_value[n].item(),
                     next_done=sample[DONE2][n].item(),
                     terminal=sample[TERMINAL][n].item(),
+                    next_code=int(successors[n]),
+                    intrinsic_value=sample[IVAL][n].item() if self.curious else 0.0,
                 )
                 for n in range(N)
             ]

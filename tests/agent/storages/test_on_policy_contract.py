@@ -16,7 +16,7 @@ from pytorchrl.tree import leaves
 SIZE = 6
 
 
-@pytest.mark.parametrize("recurrent", [False, True], ids=["feed-forward", "recurrent"])
+@pytest.mark.parametrize("recurrent", [False, "GRU", "LSTM"])
 @pytest.mark.parametrize("handed_over", [False, True], ids=["local", "handed-over"])
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("steps", [1, 4, SIZE], ids=["one-step", "partial", "full"])
@@ -29,7 +29,7 @@ def test_every_transition_reaches_a_batch_once_per_epoch(
     steps: int,
     num_envs: int,
     handed_over: bool,
-    recurrent: bool,
+    recurrent: bool | str,
 ) -> None:
     case = make_case(
         storage_name, kind=kind, recurrent=recurrent, num_envs=num_envs, size=SIZE, handed_over=handed_over
@@ -70,7 +70,8 @@ def test_every_transition_reaches_a_batch_once_per_epoch(
                 sequences = len(codes) // steps
                 first = transitions[:sequences]
                 assert [row.env for row in transitions] == [row.env for row in first] * steps
-                assert batch[RHS]["policy"].flatten().tolist() == pytest.approx([row.hidden for row in first])
+                hidden = [value for row in first for value in row.hidden]
+                assert batch[RHS]["policy"].flatten().tolist() == pytest.approx(hidden)
                 sizes.append(sequences)
             else:
                 assert batch[RHS]["policy"].tolist() == [[0.0]] * num_envs

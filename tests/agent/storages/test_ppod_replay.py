@@ -101,8 +101,10 @@ def test_every_row_is_what_was_acted_on(num_envs: int, backend: str, recurrent: 
 
 def test_steps_of_demos_are_no_environment_steps(tmp_path: Path) -> None:
     save(tmp_path)
-    agent = scheme(2, 30, env={"pay": 1.0}, initial_human_demos_dir=str(tmp_path), rho=0.6, phi=0.0)
-    total = 0
+    demos = {"initial_human_demos_dir": str(tmp_path), "rho": 0.6, "phi": 0.0, "total_buffer_demo_capacity": 500}
+    agent = scheme(2, 30, env={"pay": 1.0}, **demos)
+    storage: Any = agent.storage
+    total, episodes = 0, 0
     for _ in range(4):
         result = agent.step()
         assert result.env_steps + result.losses["DemoSamples"].item() == 60
@@ -110,9 +112,14 @@ def test_steps_of_demos_are_no_environment_steps(tmp_path: Path) -> None:
         assert all(episode.length == LENGTH and episode.ret == 1.0 for _, episode in result.episodes)
         assert result.episodes[-1][0] <= result.env_steps
         total += result.env_steps
+        episodes += len(result.episodes)
+        # Every real episode becomes a demo, and no replayed one does: they are not followed.
+        assert len(storage.reward_demos) == 1 + episodes
+        assert all(demo["DemoLength"] == LENGTH for demo in storage.reward_demos[1:])
+        followed = [start is not None for start in storage.get_state()["episodes"]["starts"]]
+        assert followed == (~storage.replaying).tolist()
     assert 0 < total < 240
     assert {"RewardDemos", "ValueDemos", "Rho", "Phi", "RewardThreshold", "DemoSamples"} <= set(result.losses)
-    storage: Any = agent.storage
     assert result.losses["RewardDemos"].item() == len(storage.reward_demos)
 
 
@@ -154,6 +161,21 @@ def test_samples_are_neither_changed_nor_kept(tmp_path: Path) -> None:
     before = {key: value.clone() for key, value in sample.items() if torch.is_tensor(value)}
     storage.insert_transition(sample)
     assert all(torch.equal(sample[key], value) for key, value in before.items())
+
+
+def test_what_environments_say_meanwhile_does_not_matter(tmp_path: Path) -> None:
+    """A loop by hand that steps all of them all the same."""
+    save(tmp_path)
+    storage = buffer(rho=1.0, phi=0.0, initial_human_demos_dir=str(tmp_path))
+    live(storage, [0.0])
+    rhs, ended = {"policy": torch.zeros(1, 1)}, torch.ones(1, 1)
+    found = []
+    for _ in range(5):
+        obs, _, done = storage.next_inputs(torch.full((1, 2), 9.0), rhs, ended)
+        found.append((*obs[0].tolist(), done.item()))
+        storage.insert_transition(step(obs[0], reward=5.0, end=True, start=bool(done)))
+    assert found == [(-1, 0, 1), (-1, 1, 0), (-1, 2, 0), (-1, 3, 0), (-1, 0, 1)]
+    assert len(storage.reward_demos) == 1
 
 
 def test_episodes_that_are_cut_are_no_demos(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from pytorchrl.agent.storages import VTraceBuffer
-from pytorchrl.functional.returns import discounted_returns
+from pytorchrl.agent.storages.on_policy import vtrace_buffer
+from pytorchrl.functional.returns import discounted_returns, vtrace
 from pytorchrl.keys import ACT, ADV, DONE, DONE2, LOGP, OBS, OBS2, RET, REW, RHS, RHS2, TERMINAL, VAL
 
 GAMMA = 0.9
@@ -130,3 +131,33 @@ def test_nothing_to_learn_from() -> None:
     storage = VTraceBuffer(6, "cpu", KnownActor(), SimpleNamespace(gamma=GAMMA), None)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="no transitions"):
         storage.before_gradients()
+
+
+# What is replaced in the call of the recurrence: (arguments by place, by name) -> the same, broken.
+BREAKAGES: dict[str, Any] = {
+    "ratios upside down": lambda args, names: ((*args[:5], -args[5], *args[6:]), names),
+    "ratios forgotten": lambda args, names: ((*args[:5], 0 * args[5], *args[6:]), names),
+    "rho not clipped": lambda args, names: (args, names | {"clip_rho": math.inf}),
+    "c not clipped": lambda args, names: (args, names | {"clip_c": math.inf}),
+    "clips exchanged": lambda args, names: (args, {"clip_rho": names["clip_c"], "clip_c": names["clip_rho"]}),
+    "ends ignored": lambda args, names: ((*args[:3], 0 * args[3], 0 * args[4], *args[5:]), names),
+    "ends shifted": lambda args, names: ((*args[:3], args[3].roll(1, 0), args[4].roll(1, 0), *args[5:]), names),
+    "values of the next row": lambda args, names: ((args[0], args[2], args[2], *args[3:]), names),
+    "rewards of the other sign": lambda args, names: ((-args[0], *args[1:]), names),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_is_noticed(monkeypatch: pytest.MonkeyPatch, breakage: str) -> None:
+    def broken(*args: Any, **names: Any) -> Any:
+        args, names = BREAKAGES[breakage](args, names)
+        return vtrace(*args, **names)
+
+    def check() -> None:
+        for worked in WORKED:
+            test_worked_numbers(*worked)
+
+    check()
+    monkeypatch.setattr(vtrace_buffer, "vtrace", broken)
+    with pytest.raises(AssertionError):
+        check()

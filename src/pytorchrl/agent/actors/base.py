@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -119,8 +120,14 @@ class Actor(nn.Module, Component):
                 logits = self.allowed(torch.zeros(num_envs, int(space.n), device=self.device), obs)
                 return Categorical(logits.cpu()).sample(self.generator).to(self.device)
             return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
+        if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+            sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
+            share = torch.rand(num_envs, sizes.size, generator=self.generator, dtype=torch.float64)
+            return (share * torch.from_numpy(sizes.reshape(-1))).long().to(self.device)
         if not isinstance(space, spaces.Box):
-            raise SpaceError(f"no random actions for action space {space}", "Supported: Discrete, Box.")
+            raise SpaceError(
+                f"no random actions for action space {space}", "Supported: Discrete, MultiDiscrete, MultiBinary, Box."
+            )
         low, high = (torch.as_tensor(bound, dtype=torch.float32).reshape(-1) for bound in (space.low, space.high))
         share = torch.rand(num_envs, len(low), generator=self.generator)
         return torch.lerp(low.expand_as(share), high.expand_as(share), share).to(self.device)
@@ -133,6 +140,10 @@ class Actor(nn.Module, Component):
         self, obs: Tree, rhs: Rhs, done: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Rhs, Tensor, Any]:
         """(action, clipped_action, logp, rhs, entropy, dist); the clipped action is the one to execute."""
+        raise TypeError(f"{type(self).__name__} has no policy")
+
+    def get_policy(self, obs: Tree, rhs: Rhs, done: Tensor) -> tuple[Any, Rhs]:
+        """(π(·|o), next hidden states)."""
         raise TypeError(f"{type(self).__name__} has no policy")
 
     def get_value(self, obs: Tree, rhs: Rhs, done: Tensor) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -22,16 +23,17 @@ class ObservationNormalizer(nn.Module):
 
     Parameters
         shape: of one observation.
+        clip: where normalized observations end.
     """
 
     mean: Tensor
     var: Tensor
     count: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], clip: float = CLIP) -> None:
         super().__init__()
         fresh = RunningMeanStd(shape)
-        self.shape = shape
+        self.shape, self.clip = shape, clip
         self.register_buffer("mean", fresh.mean)
         self.register_buffer("var", fresh.var)
         self.register_buffer("count", torch.tensor(fresh.count, dtype=torch.float64))
@@ -43,7 +45,7 @@ class ObservationNormalizer(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         moments = self._moments()
-        return ((obs - moments.mean) / moments.std).clamp(-CLIP, CLIP).float()
+        return ((obs - moments.mean) / moments.std).clamp(-self.clip, self.clip).float()
 
     @torch.no_grad()
     def update(self, obs: Tensor) -> None:
@@ -57,12 +59,12 @@ class ObservationNormalizer(nn.Module):
 
 
 class DictNormalizer(nn.Module):
-    """One normalizer for each float vector of a Dict observation; the other entries stay as they are."""
+    """A normalizer for each of the named entries of a Dict observation; the others stay as they are."""
 
-    def __init__(self, space: spaces.Dict) -> None:
+    def __init__(self, space: spaces.Dict, keys: Sequence[str], clip: float = CLIP) -> None:
         super().__init__()
-        self.keys = [key for key, entry in space.spaces.items() if _is_float_vector(entry)]
-        self.entries = nn.ModuleList(ObservationNormalizer(space[key].shape or ()) for key in self.keys)
+        self.keys = list(keys)
+        self.entries = nn.ModuleList(ObservationNormalizer(space[key].shape or (), clip) for key in self.keys)
 
     def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         normal = {key: entry(obs[key]) for key, entry in zip(self.keys, self.entries, strict=True)}
@@ -91,7 +93,14 @@ def _is_float_vector(space: gym.Space[Any]) -> bool:
 def make_normalizer(space: gym.Space[Any]) -> nn.Module:
     """The normalizer of an observation space; images are scaled by their networks and stay as they are."""
     if isinstance(space, spaces.Dict):
-        return DictNormalizer(space)
+        return DictNormalizer(space, [key for key, entry in space.spaces.items() if _is_float_vector(entry)])
     if _is_float_vector(space):
         return ObservationNormalizer(space.shape or ())
     return Unchanged()
+
+
+def make_whitening(space: gym.Space[Any], clip: float) -> nn.Module:
+    """The normalizer of everything that an observation holds, images too."""
+    if isinstance(space, spaces.Dict):
+        return DictNormalizer(space, list(space.spaces), clip)
+    return ObservationNormalizer(space.shape or (), clip)

@@ -15,8 +15,12 @@ from pytorchrl.agent.actors.feature_extractors import make_extractor
 from pytorchrl.agent.actors.initialization import orthogonal
 from pytorchrl.agent.actors.memory_networks import Memory, make_memory
 from pytorchrl.agent.actors.parallel import make_extractors
+from pytorchrl.keys import IVAL, VAL
 from pytorchrl.parameters import PositiveFloat
 from pytorchrl.tree import Tree
+
+# What each head of values predicts.
+VALUE_HEADS = {VAL: "value_net1", IVAL: "ivalue_net1"}
 
 
 class OnPolicyActor(Actor):
@@ -105,6 +109,11 @@ class OnPolicyActor(Actor):
         """(π(·|o), {"value_net1": V(o) [B, 1]}, next hidden states): everything that the networks say about ``obs``."""
         policy, value, rhs = self._features(obs, rhs, done)
         return self.policy_net(*self.head_inputs(policy, obs)), self._values(value), rhs
+
+    def get_policy(self, obs: Tree, rhs: Rhs, done: Tensor) -> tuple[Distribution, Rhs]:
+        """(π(·|o), next hidden states)."""
+        policy, _, rhs = self._features(obs, rhs, done)
+        return self.policy_net(policy), rhs
 
     def get_action(
         self, obs: Tree, rhs: Rhs, done: Tensor, deterministic: bool = False

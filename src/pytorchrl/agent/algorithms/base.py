@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from pytorchrl.agent.algorithms.policy_loss_addons.base import AddOns, set_up
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.component import Component, Factory
 from pytorchrl.errors import NonFiniteError
+from pytorchrl.keys import OBS
 from pytorchrl.seeding import own_generator
-from pytorchrl.tree import Tree
+from pytorchrl.tree import Tree, first_leaf
 
 Batch = Mapping[str, Any]
 Info = dict[str, Tensor]
@@ -40,7 +41,7 @@ class Algorithm(Component):
     """
 
     factory_arguments = ("device", "actor", "envs")
-    fixed_parameters = ("policy_loss_addons",)
+    fixed_parameters: ClassVar[tuple[str, ...]] = ("policy_loss_addons",)
 
     def __init__(
         self,
@@ -122,6 +123,14 @@ class Algorithm(Component):
         """Episodes per evaluation."""
         return self._num_test_episodes
 
+    @property
+    def random_steps_wanted(self) -> int:
+        """Vector steps with random actions that ``observe`` wants to see before the run begins."""
+        return 0
+
+    def observe(self, obs: Tree) -> None:
+        """Learn from observations ``[B, …]`` alone; most algorithms do not."""
+
     @abstractmethod
     def acting_step(
         self, obs: Tree, rhs: dict[str, Tensor], done: Tensor, deterministic: bool = False
@@ -131,6 +140,14 @@ class Algorithm(Component):
     @abstractmethod
     def compute_gradients(self, batch: Batch, grads_to_cpu: bool = True) -> tuple[list[Tensor | None], Info]:
         """(flat list of gradients, info); no parameter changes."""
+
+    def is_done_with_data(self, info: Info) -> bool:
+        """Whether to leave out the gradients that ``info`` came with, and all others of the present data."""
+        return False
+
+    def rows_in(self, batch: Batch) -> int:
+        """How many samples a batch has."""
+        return len(first_leaf(batch[OBS]))
 
     @property
     def addon_parameters(self) -> list[Tensor]:
@@ -206,11 +223,10 @@ class Algorithm(Component):
     def get_state(self) -> dict[str, Any]:
         """Everything but the actor's weights that the next update depends on."""
         optimizers = [deepcopy(optimizer.state_dict()) for optimizer in (*self.optimizers, *self.unclipped)]
-        addons = [parameter.detach().clone() for parameter in self.addon_parameters]
         return {
             "iter": self.iter,
             "optimizers": optimizers,
-            "addons": addons,
+            "addons": [addon.get_state() for addon in self.policy_loss_addons],
             "generator": self.generator.get_state(),
         }
 
@@ -219,5 +235,5 @@ class Algorithm(Component):
         self.generator.set_state(state["generator"])
         for optimizer, saved in zip((*self.optimizers, *self.unclipped), state["optimizers"], strict=True):
             optimizer.load_state_dict(deepcopy(saved))  # it would share the tensors
-        for parameter, value in zip(self.addon_parameters, state["addons"], strict=True):
-            parameter.data.copy_(value)
+        for addon, saved in zip(self.policy_loss_addons, state["addons"], strict=True):
+            addon.set_state(saved)

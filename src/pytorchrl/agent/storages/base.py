@@ -100,6 +100,10 @@ class Storage(Component):
     def check_collection(self, envs: VecEnv, scales_rewards: bool) -> None:
         """``ConfigError`` if the storage cannot be filled from these environments, or with rewards that are scaled."""
 
+    def memory_stated(self) -> list[str]:
+        """A line about the memory that the storage will take, if it is worth one."""
+        return []
+
     def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> None:
         """Change a documented parameter, at once; an unknown name raises and names the nearest."""
         self.update_parameter(parameter_name, new_parameter_value)
@@ -113,6 +117,10 @@ class Storage(Component):
             "step": self.step,
             "generator": self.generator.get_state(),
         }
+
+    def get_checkpoint(self) -> dict[str, Any]:
+        """``get_state`` for who writes it at once: what never changes again may come as shards instead of copies."""
+        return self.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.data = {key: tree.copy(value, self.device) for key, value in state["data"].items()}

@@ -25,6 +25,12 @@ def frame(obs: Tree, count: int, back: int = 0) -> Tree:
     return tree.tree_map(cut, obs)
 
 
+def newest_frame(obs: Tree, count: int) -> Tree:
+    """The last frame of stacks of ``count``; what cannot be one, and Dict observations, as a whole."""
+    stacked = torch.is_tensor(obs) and obs.dim() > 1 and obs.shape[1] % count == 0
+    return frame(obs, count) if stacked else obs
+
+
 def not_repeated(stacks: Tensor, count: int) -> Tensor:
     """Which of the stacks ``[N, k·C, …]`` are not one frame again and again, as most are where an episode begins."""
     frames = as_frames(stacks, count)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pytorchrl import tree
+from pytorchrl import memory, tree
 from pytorchrl.errors import ConfigError
 from pytorchrl.memory import in_units, refuse_if_too_large
 from pytorchrl.tree import Tree
@@ -31,12 +31,23 @@ class Allocator:
             Path(folder).mkdir(parents=True, exist_ok=True)
             self._folder = tempfile.TemporaryDirectory(prefix="replay-", dir=folder)
 
+    @property
+    def place(self) -> str:
+        """Where the tensors live, in words."""
+        return (
+            "this machine's memory" if self._folder is None else f"free disk space in {Path(self._folder.name).parent}"
+        )
+
+    def available_bytes(self) -> int:
+        """How much of it there is."""
+        return memory.available_bytes() if self._folder is None else shutil.disk_usage(self._folder.name).free
+
     def refuse_if_too_large(self, needed: int, what: str) -> None:
         """``ConfigError`` with both figures if ``needed`` bytes cannot fit where the tensors would live."""
         if self._folder is None:
             refuse_if_too_large(needed, what)
             return
-        free = shutil.disk_usage(self._folder.name).free
+        free = self.available_bytes()
         if needed > free:
             raise ConfigError(
                 f"{what} needs {in_units(needed)} of disk space, and {in_units(free)} are free",

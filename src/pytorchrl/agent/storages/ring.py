@@ -17,7 +17,9 @@ oldest stack.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ from pytorchrl.agent.storages.aside import Aside
 from pytorchrl.agent.storages.frames import are_stacks, as_frames, frame, not_repeated
 from pytorchrl.agent.storages.mapping import Allocator
 from pytorchrl.keys import ACT, DONE, DONE2, OBS, OBS2, REW, RHS, RHS2, TERMINAL
+from pytorchrl.shards import Shard
 from pytorchrl.tree import Tree
 
 # One float each per transition, stored side by side: one gather reads them all.
@@ -35,6 +38,8 @@ SCALARS = (REW, DONE, DONE2, TERMINAL, "Begins", "Cut")
 _BEGINS, _CUT = 4, 5
 _SCALARS = "Scalars"
 _OLDER = "OlderFrames"
+# About how large the parts are that a checkpoint writes once.
+SHARD_BYTES = 16 * 2**20
 
 Sample = Mapping[str, Any]
 
@@ -58,6 +63,7 @@ class Ring:
         self._flat: dict[str, Tree] = {}  # the same tensors as [slots, …]
         self._arrays: dict[str, Any] = {}  # and those that are no dicts for NumPy, if they are on the CPU
         self.constants: dict[str, Tree] = {}
+        self._in_shards = False
         self.clear()
 
     def clear(self) -> None:
@@ -65,6 +71,7 @@ class Ring:
         self.steps = self.length = 0
         self.successors, self.older_frames = Aside(self.device), Aside(self.device)
         self._followed: list[Any] = [None] * len(self.pairs)
+        self._shards: dict[int, Shard] = {}  # by the number of their first row over the rows of a shard
 
     @property
     def device(self) -> torch.device:
@@ -283,12 +290,15 @@ class Ring:
     def get_state(self, size: int | None = None) -> dict[str, Any]:
         """Everything that counts, in time order: the newest ``size`` steps, or all."""
         length = min(self.length, self.size if size is None else size)
-        rows, oldest = self._rows(length), (self.steps - length) * self.num_envs
+        first, oldest = self.steps - length - self.frame_stack + 1, (self.steps - length) * self.num_envs
+        shards = self._sealed(first) if self._in_shards else {}
+        rows = self._rows(max([first, *((number + 1) * self.shard_rows for number in shards)]), self.steps + 1)
         return {
             "steps": self.steps,
             "length": length,
             "num_envs": self.num_envs,
             "frame_stack": self.frame_stack,
+            "shards": list(shards.values()),
             "columns": {key: tree.to(tree.index(value, rows), "cpu") for key, value in self.columns.items()},
             "constants": {key: tree.copy(value, "cpu") for key, value in self.constants.items()},
             "successors": self.successors.get_state(oldest),
@@ -299,10 +309,14 @@ class Ring:
         """Put the steps of a state into rows of a ring of this ``size``, which may be another, but not too small."""
         self.steps, self.length = state["steps"], state["length"]
         self.num_envs, self.frame_stack = state["num_envs"], state["frame_stack"]
-        rows = self._rows(self.length)
         self._make_columns({key: tree.index(tree.index(value, 0), 0) for key, value in state["columns"].items()})
+        end = self.steps + 1
+        rows = self._rows(end - len(tree.first_leaf(state["columns"][ACT])), end)
         for key, value in state["columns"].items():
             tree.copy_into(self.columns[key], rows, tree.to(value, self.device))
+        self._shards = {}
+        for shard in state["shards"]:
+            self._take_shard(shard)
         self.constants = {key: tree.copy(value, self.device) for key, value in state["constants"].items()}
         self.successors.set_state(state["successors"])
         self.older_frames.set_state(state["older_frames"])
@@ -315,9 +329,56 @@ class Ring:
         if self.columns:
             self.set_state(state)
 
-    def _rows(self, length: int) -> Tensor:
-        """The rows of the newest ``length`` steps, of the older frames before and the successors behind them."""
-        return torch.arange(self.steps - length - self.frame_stack + 1, self.steps + 1, device=self.device) % self.rows
+    def _rows(self, first: int, end: int) -> Tensor:
+        """Where rows ``first`` … ``end`` − 1 of the ring's life lie."""
+        return torch.arange(first, end, device=self.device) % self.rows
+
+    # Shards
+
+    @contextmanager
+    def in_shards(self) -> Iterator[None]:
+        """States that are made meanwhile hold rows that never change again as shards, without copying them."""
+        self._in_shards = True
+        try:
+            yield
+        finally:
+            self._in_shards = False
+
+    @property
+    def shard_rows(self) -> int:
+        """Rows per shard: a power of two, with about SHARD_BYTES."""
+        row = sum(leaf[0].numel() * leaf.element_size() for leaf in self._leaves())
+        return 1 << (max(SHARD_BYTES // row, 1).bit_length() - 1)
+
+    def _sealed(self, first: int) -> dict[int, Shard]:
+        """Every shard with rows from ``first`` on, of rows that the next step cannot change: all but the newest two."""
+        size = self.shard_rows
+        numbers = range(first // size, (self.steps - 1) // size)
+        self._shards = {k: self._shards.get(k) or Shard(partial(self._shard, k)) for k in numbers}
+        return self._shards
+
+    def _shard(self, number: int) -> list[Tensor]:
+        """The number of its first row, and its rows of every column; rows that were written over are left out."""
+        size = self.shard_rows
+        first = max(number * size, self.steps - self.length - self.frame_stack + 1)
+        rows = self._rows(first, (number + 1) * size)
+        return [torch.tensor(first), *(leaf[rows] for leaf in self._leaves())]
+
+    def _take_shard(self, shard: Shard) -> None:
+        """Put the rows of a shard where they belong, but those that the ring had forgotten already."""
+        start, *leaves = shard.make()
+        first, end = int(start), int(start) + len(leaves[0])
+        dropped = max(self.steps - self.length - self.frame_stack + 1 - first, 0)
+        rows = self._rows(first + dropped, end)
+        for leaf, saved in zip(self._leaves(), leaves, strict=True):
+            leaf[rows] = saved[dropped:].to(self.device)
+        number = first // self.shard_rows
+        if (first, end) == (number * self.shard_rows, (number + 1) * self.shard_rows):
+            self._shards[number] = Shard(partial(self._shard, number), shard.name)
+
+    def _leaves(self) -> Iterator[Tensor]:
+        for column in self.columns.values():
+            yield from tree.leaves(column)
 
 
 def _different_rows(first: Mapping[str, Tree], second: Mapping[str, Tree]) -> Tensor:

@@ -53,6 +53,17 @@ def newest(stored: int, k: int, K: int, eta: float, cmin: int) -> int:
     return min(max(int(stored * eta ** (1000 * k / K)), cmin), stored)
 
 
+def fate(numbers: Tensor, lot: int) -> Tensor:
+    """A number in [0, 1) for each of ``numbers``, uniform over them and the same whenever it is asked for again.
+
+    The bits are mixed as in splitmix64; products wrap around.
+    """
+    x = numbers * -0x61C8864680B583EB + lot * 0x5851F42D4C957F2D % 2**62
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        x = (x ^ (x >> shift & (1 << 64 - shift) - 1)) * factor
+    return (x >> 11 & (1 << 53) - 1).double() / 2**53
+
+
 def linear_to_one(start: float, done: int, over: int) -> float:
     """A schedule from ``start`` to 1 in ``over`` steps, of which so many are done; constant if ``over`` is 0."""
     return start + (1 - start) * min(done / over, 1) if over else start

@@ -18,10 +18,35 @@ from tests.agent.storages.off_policy.world import GAMMA, World, window
 from pytorchrl import state_tree, tree
 from pytorchrl.agent.storages.off_policy.nstep_buffer import NStepBuffer
 from pytorchrl.agent.storages.off_policy.replay_buffer import ReplayBuffer
+from pytorchrl.agent.storages.ring import Ring
 from pytorchrl.errors import ConfigError, RLError
 from pytorchrl.keys import ACT, DONE, DONE2, INDICES, N_STEP, OBS, OBS2, REW, RHS, RHS2, TERMINAL
+from pytorchrl.shards import Shard
 
 KINDS = [("vector", 1), ("dict", 1), ("image", 1), ("image", 3)]
+
+
+class Shards:
+    """Shards by name, in memory. One that was put before must not have changed, as far as it is still there."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, list[torch.Tensor]] = {}
+
+    def put(self, shard: Shard) -> str:
+        start, *leaves = shard.make()
+        if shard.name is not None:
+            saved_start, *saved = self.known[shard.name]
+            kept = len(leaves[0])
+            assert start + kept == saved_start + len(saved[0])
+            assert all(torch.equal(old[len(old) - kept :], new) for old, new in zip(saved, leaves, strict=True))
+            return shard.name
+        shard.name = str(len(self.known))
+        self.known[shard.name] = [start, *leaves]
+        return shard.name
+
+    def save(self, storage: Any) -> Any:
+        encoded = state_tree.encode(storage.get_checkpoint(), self.put)
+        return state_tree.decode(*encoded, lambda name: Shard(lambda: self.known[name], name))
 
 
 class AgainstAList(RuleBasedStateMachine):
@@ -31,11 +56,18 @@ class AgainstAList(RuleBasedStateMachine):
         size=st.integers(1, 9),
         n_step=st.integers(1, 4),
         seed=st.integers(0, 99),
+        shard_rows=st.sampled_from([1, 2, 4]),
     )
-    def build(self, kind: tuple[str, int], num_envs: int, size: int, n_step: int, seed: int) -> None:
+    def build(self, kind: tuple[str, int], num_envs: int, size: int, n_step: int, seed: int, shard_rows: int) -> None:
         self.world = World(kind[0], num_envs, seed, kind[1])
         self.storage = self.world.build(NStepBuffer, size, n_step=n_step)
         self.kept = 0  # steps of the history that must still be there
+        self.shards = Shards()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(Ring, "shard_rows", shard_rows)
+
+    def teardown(self) -> None:
+        self.patch.undo()
 
     def _inserted(self, steps: int) -> None:
         self.kept = min(self.kept + steps, self.storage.max_size)
@@ -65,8 +97,15 @@ class AgainstAList(RuleBasedStateMachine):
         self.storage.update_storage_parameter("n_step", n_step)
 
     @rule()
-    def save_and_load(self) -> None:
-        state = state_tree.decode(*state_tree.encode(self.storage.get_state()))
+    def save(self) -> None:
+        self.shards.save(self.storage)
+
+    @rule(in_shards=st.booleans())
+    def save_and_load(self, in_shards: bool) -> None:
+        if in_shards:
+            state = self.shards.save(self.storage)
+        else:
+            state = state_tree.decode(*state_tree.encode(self.storage.get_state()))
         self.storage = self.world.build(NStepBuffer, 1, n_step=self.storage.n_step)
         self.storage.set_state(state)
 

@@ -134,7 +134,11 @@ class World:
         envs = None if not env_kwargs else SimpleNamespace(num_envs=self.num_envs, env_kwargs=env_kwargs, **SPACES)
         torch.manual_seed(self.seed)
         overlap = kwargs.pop("overlap", None)
-        actor = SimpleNamespace(is_recurrent=overlap is not None, sequence_overlap=overlap)
+        actor = SimpleNamespace(
+            is_recurrent=overlap is not None,
+            sequence_overlap=overlap,
+            initial_rhs=lambda count: {"policy": torch.zeros(count, 1)},
+        )
         return cls(size, "cpu", actor, SimpleNamespace(gamma=GAMMA), envs, **kwargs)
 
     def fill(self, storage: Any, steps: int) -> Any:

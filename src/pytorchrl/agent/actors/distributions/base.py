@@ -30,3 +30,7 @@ class Distribution(Protocol):
     def kl(self, other: Any) -> Tensor:
         """KL(self ‖ other), to a distribution of the same class."""
         ...
+
+    def floored(self, eps: float) -> Any:
+        """The same with no probability below about ``eps``; densities stay as they are."""
+        ...

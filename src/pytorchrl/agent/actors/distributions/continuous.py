@@ -55,7 +55,11 @@ class DiagGaussian:
         return self.scale.clip(action)
 
     def kl(self, other: DiagGaussian) -> Tensor:
+        """Of the Gaussians; an invertible map behind both of them, as the tanh is, changes nothing."""
         return gaussian_kl(self.mean, self.log_std, other.mean, other.log_std)
+
+    def floored(self, eps: float) -> DiagGaussian:
+        return self
 
 
 class SquashedGaussian(DiagGaussian):

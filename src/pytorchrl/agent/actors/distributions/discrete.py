@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
@@ -44,6 +46,9 @@ class Categorical:
     def kl(self, other: Categorical) -> Tensor:
         return categorical_kl(self.log_probs, other.log_probs)
 
+    def floored(self, eps: float) -> Categorical:
+        return Categorical(self.log_probs.clamp(min=math.log(eps)))
+
 
 class MultiCategorical:
     """K independent categoricals; actions are ``[B, K]``.
@@ -71,6 +76,11 @@ class MultiCategorical:
 
     def kl(self, other: MultiCategorical) -> Tensor:
         return categorical_kl(self.log_probs, other.log_probs).sum(1)
+
+    def floored(self, eps: float) -> MultiCategorical:
+        """What is beyond the size of a categorical stays ruled out."""
+        log_probs = self.log_probs.clamp(min=math.log(eps))
+        return MultiCategorical(log_probs.masked_fill(self.log_probs <= RULED_OUT / 2, RULED_OUT))
 
 
 class Bernoulli:
@@ -100,3 +110,7 @@ class Bernoulli:
         on = logsigmoid(self.logits) - logsigmoid(other.logits)
         off = logsigmoid(-self.logits) - logsigmoid(-other.logits)
         return (self.logits.sigmoid() * on + (-self.logits).sigmoid() * off).sum(-1, keepdim=True)
+
+    def floored(self, eps: float) -> Bernoulli:
+        limit = math.log1p(-eps) - math.log(eps)
+        return Bernoulli(self.logits.clamp(-limit, limit))

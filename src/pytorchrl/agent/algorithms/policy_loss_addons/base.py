@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from pytorchrl.agent.actors.base import Actor
+from pytorchrl.errors import ConfigError
+from pytorchrl.registry import load_class
 
 
 class PolicyLossAddOn(ABC):
@@ -32,13 +34,40 @@ class PolicyLossAddOn(ABC):
         """Parameters of its own; none unless it learns."""
         return ()
 
+    def get_state(self) -> dict[str, Any]:
+        """What the next loss depends on, for a checkpoint."""
+        return {"parameters": [parameter.detach().clone() for parameter in self.parameters()]}
 
-AddOns = PolicyLossAddOn | Sequence[PolicyLossAddOn]
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        for parameter, value in zip(self.parameters(), state["parameters"], strict=True):
+            parameter.data.copy_(value)
+
+
+# One or several; in a configuration each is ``{name: RewardPredictor, config: {…}}``.
+AddOns = PolicyLossAddOn | Mapping[str, Any] | Sequence[PolicyLossAddOn | Mapping[str, Any]]
 
 
 def set_up(addons: AddOns, actor: Actor, device: torch.device) -> list[PolicyLossAddOn]:
     """The add-ons as a list of one's own, ready."""
-    ready = [addons] if isinstance(addons, PolicyLossAddOn) else list(addons)
+    several = [addons] if isinstance(addons, (PolicyLossAddOn, Mapping)) else list(addons)
+    ready = [_described(addon) if isinstance(addon, Mapping) else addon for addon in several]
     for addon in ready:
+        if not isinstance(addon, PolicyLossAddOn):
+            raise ConfigError(f"policy_loss_addons: expected a PolicyLossAddOn, got {addon!r}")
         addon.setup(actor, device)
     return ready
+
+
+def _described(description: Mapping[str, Any]) -> PolicyLossAddOn:
+    """The add-on that ``{name, config}`` describes."""
+    unknown = [key for key in description if key not in ("name", "config")]
+    if unknown or not isinstance(description.get("name"), str):
+        got = ", ".join(map(str, description)) or "nothing"
+        raise ConfigError(f"policy_loss_addons: expected {{name: …, config: {{…}}}}, got the keys {got}")
+    try:
+        addon: PolicyLossAddOn = load_class("policy-loss add-on", description["name"]).instantiate_from_config_dict(
+            description.get("config") or {}
+        )
+    except ConfigError as error:
+        raise ConfigError(f"policy_loss_addons: {error.what}", error.fix) from None
+    return addon

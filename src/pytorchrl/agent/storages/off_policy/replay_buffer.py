@@ -19,9 +19,12 @@ from pytorchrl.agent.storages.ring import SCALARS, Ring
 from pytorchrl.agent.storages.sampling import Units, linear_to_one, newest, uniform
 from pytorchrl.errors import ConfigError, RLError
 from pytorchrl.keys import ACT, DONE, DONE2, INDICES, N_STEP, OBS, OBS2, REW, RHS, RHS2, TERMINAL
-from pytorchrl.memory import bytes_of
+from pytorchrl.memory import bytes_of, in_units
 from pytorchrl.parameters import PositiveInt
 from pytorchrl.tree import Tree
+
+# The share of the memory from which on a replay is said to come close to it.
+CLOSE = 0.8
 
 
 class ReplayBuffer(Storage):
@@ -75,7 +78,21 @@ class ReplayBuffer(Storage):
             return 0
         row = bytes_of(self.envs.observation_space) // self.frame_stack
         row += bytes_of(self.envs.action_space) + len(SCALARS) * 4 + self.overhead
+        if self.ring.recurrent:
+            row += sum(leaf.numel() * leaf.element_size() for leaf in tree.leaves(self.actor.initial_rhs(1)))
         return ((self.max_size if size is None else size) + self.frame_stack) * self.envs.num_envs * row
+
+    def memory_stated(self) -> list[str]:
+        """What a full replay takes, of how much there is."""
+        if self.envs is None:
+            return []
+        needed, there_is = self.memory_needed(), self.ring.memory.available_bytes()
+        close = "; that is close" if needed > CLOSE * there_is else ""
+        transitions = self.max_size * self.envs.num_envs
+        return [
+            f"{type(self).__name__} takes {in_units(needed)} for {transitions:,} transitions when it is full, of the"
+            f" {in_units(there_is)} of {self.ring.memory.place}{close}."
+        ]
 
     def _refuse_if_too_large(self, size: int) -> None:
         self.ring.memory.refuse_if_too_large(self.memory_needed(size), f"{type(self).__name__} of size {size}")
@@ -200,6 +217,10 @@ class ReplayBuffer(Storage):
             "updates": self.updates,
             "generator": self.generator.get_state(),
         }
+
+    def get_checkpoint(self) -> dict[str, Any]:
+        with self.ring.in_shards():
+            return self.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.max_size = self.ring.size = state["max_size"]

@@ -198,9 +198,8 @@ class PPODBuffer(GAEBuffer):
         )
         if sample[DONE2].any():
             for env in sample[DONE2].flatten().nonzero().flatten().tolist():
-                if env not in self._replays.running:
-                    self._judge(self._episodes.episode(env))
-                    self._episodes.begin(env)
+                self._judge(self._episodes.episode(env))
+                self._episodes.begin(env)
 
     def _judge(self, episode: dict[str, Tree] | None) -> None:
         if episode is None:
@@ -255,7 +254,8 @@ class PPODBuffer(GAEBuffer):
         if not N:
             return None
         mask = torch.zeros(N, dtype=torch.bool)
-        mask[list(self._replays.running)] = True
+        if self._replays.running:
+            mask[list(self._replays.running)] = True
         return mask
 
     def check_collection(self, envs: VecEnv, scales_rewards: bool) -> None:
@@ -293,8 +293,6 @@ class PPODBuffer(GAEBuffer):
         for env in sorted({*ended, *returning} - set(self._replays.running)):
             if self.sample_demo(env) is not None:
                 self._episodes.leave(env)
-            elif env in returning:
-                self._episodes.begin(env)
         if returning:
             done = done.index_fill(0, torch.tensor(returning, device=done.device), 1.0)
         return self._replays.inputs(obs, rhs, done) if self._replays.running else (obs, rhs, done)

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from pytorchrl import tree
 from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.actors.on_policy_actor import VALUE_HEADS
 from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.env.vec_env import VecEnv
 from pytorchrl.agent.storages.base import Sample, Storage
+from pytorchrl.agent.storages.frames import newest_frame
 from pytorchrl.errors import ConfigError, RLError
 from pytorchrl.functional.returns import discounted_returns, normalize
 from pytorchrl.functional.stats import ForwardDiscountedSum, RunningMeanStd
@@ -91,16 +93,19 @@ class VanillaOnPolicyBuffer(Storage):
         self.int_reward_moments = RunningMeanStd()
         self._refuse_if_too_large(size)
 
-    def _refuse_if_too_large(self, size: int) -> None:
+    def _refuse_if_too_large(self, size: int, with_successors: bool = False) -> None:
         """Say whether a rollout can fit before anything is allocated."""
         if self.envs is not None:
             # Beside observation and action a row holds at most one float32 per documented key, and NextTerminal.
             row = bytes_of(self.envs.observation_space) + bytes_of(self.envs.action_space)
             row += 4 * (len(self.storage_tensors) + 1)
+            if with_successors:
+                row += bytes_of(self.envs.observation_space) // self.frame_stack
             refuse_if_too_large((size + 1) * self.envs.num_envs * row, f"{type(self).__name__} of size {size}")
 
     def init_tensors(self, sample: Sample) -> None:
         """Lazy allocation from a first transition, working keys included."""
+        self._refuse_if_too_large(self.max_size, with_successors=IVAL in sample)
         rows = self.max_size + 1
         like = {now: now for now, _ in _NOW_AND_NEXT} | {key: key for key in _TRANSITION if key in sample}
         like |= {RET: REW, ADV: REW} | ({IREW: REW, IRET: REW, IADV: REW} if IVAL in sample else {})
@@ -108,6 +113,8 @@ class VanillaOnPolicyBuffer(Storage):
             key: tree.allocate(sample[example], 1 if self._is_constant(key) else rows, device=self.device)
             for key, example in like.items()
         }
+        if IVAL in sample:
+            self.data[OBS2] = tree.allocate(newest_frame(sample[OBS2], self.frame_stack), rows, device=self.device)
         self.get_num_channels_obs(sample)
 
     def _is_constant(self, key: str) -> bool:
@@ -139,6 +146,8 @@ class VanillaOnPolicyBuffer(Storage):
         for key in _TRANSITION:
             if key in self.data:
                 tree.copy_into(self.data[key], t, sample[key])
+        if OBS2 in self.data:
+            tree.copy_into(self.data[OBS2], t, newest_frame(sample[OBS2], self.frame_stack))
         truncated = (sample[DONE2] > sample[TERMINAL]).flatten()
         if truncated.any():
             rows = truncated.nonzero().flatten()
@@ -156,16 +165,30 @@ class VanillaOnPolicyBuffer(Storage):
         self._aside = []
 
     def before_gradients(self) -> None:
-        """Bootstrap values, returns and advantages of the rows that were inserted."""
+        """Bootstrap values, returns and advantages of the rows that were inserted, intrinsic ones too."""
         if self.size == 0:
             raise RLError("no transitions to learn from", "Insert at least one before before_gradients().")
+        self.compute_targets()
+        if IVAL in self.data and getattr(self.algorithm, "gamma_intrinsic", None) is not None:
+            self.compute_intrinsic_targets()
+
+    def compute_targets(self) -> None:
+        """VAL[L] (and IVAL[L]), RET and ADV."""
         L = self.size
-        obs, rhs, done = (tree.index(self.data[key], 0 if self._is_constant(key) else L) for key in (OBS, RHS, DONE))
+        self._bootstrap(tree.index(self.data[RHS], 0 if self._is_constant(RHS) else L))
         returns, values, dones = (tree.first_leaf(self.data[key])[: L + 1] for key in (RET, VAL, DONE))
-        values[L] = self._value(obs, rhs, done)
         rewards = self._with_truncation_values(tree.first_leaf(self.data[REW])[:L])
         self.compute_returns(rewards, returns, values, dones, self.algorithm.gamma)  # type: ignore[union-attr]
         tree.copy_into(self.data[ADV], slice(0, L), self.compute_advantages(returns, values))
+
+    @torch.no_grad()
+    def _bootstrap(self, rhs: Tree) -> None:
+        """Row L of the values: what the networks say about what came last, with the hidden state before it."""
+        obs, done = (tree.index(self.data[key], self.size) for key in (OBS, DONE))
+        values = self.actor.get_value(obs, rhs, done)  # type: ignore[arg-type]
+        for key, head in VALUE_HEADS.items():
+            if key in self.data and head in values:
+                tree.copy_into(self.data[key], self.size, values[head])
 
     @torch.no_grad()
     def _value(self, obs: Tree, rhs: Tree, done: Tree) -> Tensor:
@@ -200,6 +223,34 @@ class VanillaOnPolicyBuffer(Storage):
         """R − V of all but the last row, normalized over the rollout, ``[L, N, 1]``."""
         return normalize((returns - values)[:-1])
 
+    def compute_intrinsic_targets(self) -> None:
+        """IREW of the true successors, in one batch; IRET and IADV from them.
+
+        Curiosity does not end with an episode: the returns run on over all boundaries (arXiv 1810.12894, §2.3).
+        """
+        L, algorithm = self.size, self.algorithm
+        rewards, returns, values = (tree.first_leaf(self.data[key])[: L + 1] for key in (IREW, IRET, IVAL))
+        successors = tree.flatten_time(self.data[OBS2], L)
+        rewards[:L] = algorithm.intrinsic_rewards(successors).view_as(rewards[:L])  # type: ignore[union-attr]
+        self.normalize_int_rewards()
+        no_ends = torch.zeros_like(values)
+        self.compute_returns(rewards[:L], returns, values, no_ends, algorithm.gamma_intrinsic)  # type: ignore[union-attr]
+        tree.copy_into(self.data[IADV], slice(0, L), self.compute_advantages(returns, values))
+        self._keep_proportion()
+
+    def _keep_proportion(self) -> None:
+        """Shrink ADV where what it was made of varies less than what IADV was made of.
+
+        Both were normalized. Before the first reward ADV is nothing but the error of a value of about 0: blown up to
+        the size of curiosity it would drown it.
+        """
+        L = self.size
+        pairs = ((RET, VAL), (IRET, IVAL))
+        both = [tree.first_leaf(self.data[one])[:L] - tree.first_leaf(self.data[other])[:L] for one, other in pairs]
+        external, intrinsic = (errors.std(correction=0) for errors in both)
+        advantages = tree.first_leaf(self.data[ADV])
+        advantages[:L] *= (external / intrinsic.clamp(min=1e-8)).clamp(max=1.0)
+
     def normalize_int_rewards(self) -> None:
         """Divide intrinsic rewards by the running standard deviation of their discounted sums (arXiv 1810.12894).
 
@@ -227,7 +278,7 @@ class VanillaOnPolicyBuffer(Storage):
             if mini_batch_size is None:
                 raise ConfigError("generate_batches needs num_mini_batch or mini_batch_size")
             num_mini_batch = math.ceil(L * N / mini_batch_size)
-        keys = [key for key in (*self.storage_tensors, TERMINAL) if key in self.data and key != RHS]
+        keys = [key for key in (*self.storage_tensors, TERMINAL, OBS2) if key in self.data and key != RHS]
         flat = {key: tree.flatten_time(self.data[key], L) for key in keys}
         states = tree.index(self.data[RHS], 0)
         recurrent = self.actor.is_recurrent

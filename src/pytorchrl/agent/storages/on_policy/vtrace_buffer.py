@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pytorchrl import tree
+from pytorchrl.agent.actors.on_policy_actor import VALUE_HEADS
 from pytorchrl.agent.storages.on_policy.vanilla_on_policy_buffer import VanillaOnPolicyBuffer
-from pytorchrl.errors import RLError
 from pytorchrl.functional.returns import normalize, vtrace
 from pytorchrl.keys import ACT, ADV, DONE, LOGP, OBS, RET, REW, RHS, VAL
 
@@ -18,10 +18,8 @@ class VTraceBuffer(VanillaOnPolicyBuffer):
     Values and log-probabilities are those of the present actor once ``before_gradients`` was called.
     """
 
-    def before_gradients(self) -> None:
+    def compute_targets(self) -> None:
         """V-trace targets and advantages of the rows that were inserted, by the present actor."""
-        if self.size == 0:
-            raise RLError("no transitions to learn from", "Insert at least one before before_gradients().")
         self.compute_vtrace()
 
     def compute_vtrace(self, clip_rho_thres: float = 1.0, clip_c_thres: float = 1.0) -> None:
@@ -53,12 +51,14 @@ class VTraceBuffer(VanillaOnPolicyBuffer):
 
     @torch.no_grad()
     def get_updated_action_log_probs(self) -> Tensor:
-        """log π(a_t|o_t) of the present actor, ``[L, N, 1]``, from one pass in time order; VAL becomes its values."""
+        """log π(a_t|o_t) of the present actor, ``[L, N, 1]``, from one pass in time order; values become its own."""
         L = self.size
         rows = {key: tree.flatten_time(self.data[key], L) for key in (OBS, DONE, ACT)}
         dist, values, rhs = self.actor(rows[OBS], tree.index(self.data[RHS], 0), rows[DONE])
-        stored = tree.first_leaf(self.data[VAL])
-        stored[:L] = values["value_net1"].view_as(stored[:L])
-        last = tree.index(self.data[OBS], L), rhs, tree.index(self.data[DONE], L)
-        stored[L] = self._value(*last)
-        return dist.log_prob(rows[ACT]).view_as(stored[:L])  # type: ignore[no-any-return]
+        log_probs: Tensor = dist.log_prob(rows[ACT])
+        for key, head in VALUE_HEADS.items():
+            if key in self.data:
+                stored = tree.first_leaf(self.data[key])
+                stored[:L] = values[head].view_as(stored[:L])
+        self._bootstrap(rhs)
+        return log_probs.view_as(tree.first_leaf(self.data[LOGP])[:L])

@@ -1,0 +1,1 @@
+"""Algorithms that learn a world model and plan with it."""
