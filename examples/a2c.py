@@ -18,9 +18,9 @@ from pytorchrl.scheme import Scheme
 def main(steps: int = 50_000, seed: int = 1) -> float:
     """Learn for that many environment steps; returns the mean return of the last episodes."""
     envs_factory, action_space, obs_space = VecEnv.create_factory(partial(gym.make, "CartPole-v1"), vec_env_size=8)
-    algo_factory, algo_name = A2C.create_factory(lr_v=1e-3, lr_pi=1e-3, test_every=0)
+    algo_factory, algo_name = A2C.create_factory(lr_v=2e-3, lr_pi=2e-3, test_every=0)
     actor_factory = OnPolicyActor.create_factory(obs_space, action_space, algo_name)
-    storage_factory = GAEBuffer.create_factory(size=16)
+    storage_factory = GAEBuffer.create_factory(size=8)
     scheme = Scheme(algo_factory, actor_factory, storage_factory, envs_factory, seed=seed)
     learner = Learner(scheme, target_steps=steps)
     printed = 0

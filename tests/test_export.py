@@ -37,6 +37,8 @@ CASES: dict[str, tuple[str, str, gym.Space[Any], gym.Space[Any], dict[str, Any]]
     "recurrent SAC": ("SAC", "OffPolicyActor", VECTOR, BOX, GRU),
     "DDQN of images": ("DDQN", "OffPolicyActor", IMAGE, THREE, {}),
     "recurrent DDQN": ("DDQN", "OffPolicyActor", VECTOR, THREE, LSTM),
+    "RND": ("RND_PPO", "OnPolicyActor", VECTOR, THREE, {}),
+    "MPO": ("MPO", "OffPolicyActor", VECTOR, BOX, {}),
     "TD3": ("TD3", "OffPolicyActor", VECTOR, BOX, {}),
 }
 QUICK = [("normalized GRU", "onnx"), ("normalized SAC", "onnx"), ("normalized GRU", "torch"), ("PPO", "torch")]
@@ -119,4 +121,13 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("pytorchrl.export.NEEDED", {"onnx": ("a_package_that_is_not_there",)})
     with pytest.raises(prl.ConfigError, match=r"pip install 'pytorchrl\[onnx\]'"):
         export(made_policy("PPO"), "onnx", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_a_planner_is_no_program(format: str, tmp_path: Path) -> None:
+    actor = load_class("actor", "ModelBasedPlannerActor")("cpu", VECTOR, BOX, "MPC_RS")
+    policy = Policy(actor, {"algorithm": "MPC_RS"}, VECTOR)
+    with pytest.raises(prl.ConfigError, match="MPC_RS searches for every action"):
+        export(policy, format, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pytorchrl.agent.actors.base import Actor
+from pytorchrl.agent.actors.model_based_planner_actor import ModelBasedPlannerActor
 from pytorchrl.errors import ConfigError, suggestion
 from pytorchrl.policy import DESCRIPTION, Policy, save_files
 
@@ -80,6 +81,11 @@ def program_files(policy: Policy, format: str) -> dict[str, bytes]:
     missing = [name for name in NEEDED.get(format, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"{format} needs {' and '.join(missing)}", f"Install it: pip install 'pytorchrl[{format}]'")
+    if isinstance(policy.actor, ModelBasedPlannerActor):
+        raise ConfigError(
+            f"a policy of {policy.info['algorithm']} searches for every action, and has no form as a program",
+            "Its weights can be exported: --format safetensors",
+        )
     inputs = example_inputs(policy)
     names = [name for name in inputs if name != "done" and not name.startswith("state.")]
     player = Player(policy.actor, names).eval()

@@ -20,7 +20,7 @@ from pytorchrl.atomic import write_bytes
 LOG = logging.getLogger("pytorchrl")
 STEPS = "time/total_timesteps"
 WAITING_ROWS = 1000
-SECONDS_TO_CLOSE = 10.0
+SECONDS_TO_CLOSE = 60.0  # making its first database takes MLflow half of that on a busy machine
 
 
 class Tracker(Protocol):
@@ -64,6 +64,7 @@ class MlflowTracker:
         from mlflow import MlflowClient  # type: ignore[import-not-found,unused-ignore]
         from mlflow.entities import Metric, Param  # type: ignore[import-not-found,unused-ignore]
 
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
         self._metric = Metric
         self._client = MlflowClient()
         noted = folder / "mlflow_run"

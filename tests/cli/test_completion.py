@@ -23,7 +23,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     ("typed", "words"),
     [
         ("", [*MODULES, "--version", "--help"]),
-        ("re", ["resume", "report"]),
+        ("rep", ["report"]),
         ("train s", ["sac"]),
         ("train ppo CartPole-v1 --eva", ["--eval-every"]),
         ("list pre", ["presets"]),

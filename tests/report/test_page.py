@@ -83,6 +83,18 @@ class TestPage:
         episodes = "steps,seconds,return,length\n5,0.1,1.0,5\n900,0.2,7"
         assert "<b>1</b>episodes" in write_report(folder_with(tmp_path, "", episodes)).read_text()
 
+    def test_raw_episodes_are_dots_and_raw_losses_are_lines(self, run: prl.Run) -> None:
+        text = (run.path / "report.html").read_text()
+        raw = re.findall(r'<figure class="by-steps raw (wide|half)">(.*?)</figure>', text, re.DOTALL)
+        assert [(size, "<polyline" in drawing) for size, drawing in raw[:2]] == [("wide", False), ("half", True)]
+        assert raw[0][1].count("<circle") > 10
+
+    @pytest.mark.parametrize("lag", [0.0, 1.5])
+    def test_policy_lag_is_shown_where_there_is_one(self, lag: float, tmp_path: Path) -> None:
+        rows = "".join(f"{steps},1.0,{lag}\n" for steps in (64, 128))
+        folder = folder_with(tmp_path, "time/total_timesteps,time/time_elapsed,scheme/policy_lag\n" + rows)
+        assert ("Policy lag" in write_report(folder).read_text()) == (lag > 0)
+
     def test_why_it_failed(self, tmp_path: Path) -> None:
         folder = folder_with(tmp_path, state="failed", error="EnvError: step raised")
         assert ">EnvError: step raised</pre>" in write_report(folder).read_text()

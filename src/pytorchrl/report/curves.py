@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Points = Sequence[tuple[float, float]]
 
@@ -21,12 +21,16 @@ COLOR = COLORS[0]
 
 @dataclass(frozen=True)
 class Line:
-    """A line over x, with an optional band (x, low, high) behind it; ``rank`` decides what it looks like."""
+    """A line over x, with an optional band (x, low, high) behind it; ``rank`` decides what it looks like.
+
+    ``dots`` draws the points by themselves.
+    """
 
     points: Points
     band: Sequence[tuple[float, float, float]] = ()
     label: str = ""
     rank: int = 0
+    dots: bool = False
 
     @property
     def color(self) -> str:
@@ -40,7 +44,7 @@ class Line:
         """The line without what cannot be drawn."""
         points = [(x, y) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
         band = [(x, low, high) for x, low, high in self.band if math.isfinite(low) and math.isfinite(high)]
-        return Line(points, band, self.label, self.rank)
+        return replace(self, points=points, band=band)
 
 
 class Axes:
@@ -104,9 +108,13 @@ def chart(
             outline += [axes.at(x, low) for x, low, _ in reversed(line.band)]
             parts.append(f'<polygon points="{" ".join(outline)}" fill="{line.color}" opacity=".18"/>')
     for line in lines:
-        if len(line.points) == 1:
-            x, y = line.points[0]
-            parts.append(f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="3" fill="{line.color}"/>')
+        if line.dots or len(line.points) == 1:
+            radius = 2 if line.dots else 3
+            parts += [
+                f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="{radius}" fill="{line.color}"/>'
+                for x, y in line.points
+            ]
+            continue
         way = " ".join(axes.at(x, y) for x, y in line.points)
         dashes = f' stroke-dasharray="{line.pattern}"' if line.pattern else ""
         parts.append(f'<polyline points="{way}" fill="none" stroke="{line.color}" stroke-width="2"{dashes}/>')

@@ -106,7 +106,7 @@ def views(
         curve, band = moving_mean(points, window)
         smooth = [Line(curve, band if window == WINDOW else ())]
         yield figure(title, chart(title, smooth, unit, width, heading=False), kind, "smoothed", size)
-        raw = chart(title, [Line(thinned(points))], unit, width, heading=False)
+        raw = chart(title, [Line(thinned(points), dots=window == WINDOW)], unit, width, heading=False)
         yield figure(f"{title.partition(' (mean and')[0]}", raw, kind, "raw", size)
 
 
