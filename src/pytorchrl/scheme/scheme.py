@@ -42,6 +42,7 @@ GIVEN = (
     "local_device",
     "seed",
     "normalize_rewards",
+    "precision",
 )
 
 

@@ -80,9 +80,6 @@ class Predictions(nn.Module):
     is_recurrent = False
     feature_space = VECTOR
 
-    def readable(self, obs: Any) -> Any:
-        return obs
-
     def __init__(self, log_probs: Tensor, values: Tensor, ivalues: Tensor) -> None:
         super().__init__()
         self.log_probs, self.values = nn.Parameter(log_probs), nn.Parameter(values)

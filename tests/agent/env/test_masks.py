@@ -82,10 +82,6 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": ("sac", OFF_POLICY),
     "mpo": ("mpo", OFF_POLICY),
     "ppod": ("ppod", ON_POLICY),
-    "rnd_ppo": (
-        "rnd_ppo",
-        ON_POLICY | {"algorithm.pre_normalization_steps": 2, "algorithm.pre_normalization_length": 4},
-    ),
 }
 
 

@@ -122,10 +122,8 @@ class Actor(nn.Module, Component):
         if isinstance(space, spaces.Discrete):
             return torch.randint(int(space.n), (num_envs, 1), generator=self.generator).to(self.device)
         if isinstance(space, spaces.MultiDiscrete):
-            sizes = space.nvec.reshape(-1).tolist()
-            logits = torch.zeros(num_envs, sum(sizes), device=self.device)
-            parts = torch.split((logits if obs is None else self.allowed(logits, obs)).cpu(), sizes, -1)
-            return torch.cat([Categorical(part).sample(self.generator) for part in parts], -1).to(self.device)
+            draws = [torch.randint(size, (num_envs, 1), generator=self.generator) for size in choices_of(space)]
+            return torch.cat(draws, dim=1).to(self.device)
         if isinstance(space, spaces.MultiBinary):
             return torch.randint(2, (num_envs, math.prod(space.shape)), generator=self.generator).to(self.device)
         if not isinstance(space, spaces.Box):
