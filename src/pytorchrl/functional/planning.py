@@ -135,7 +135,7 @@ def reward_weighted(
 
     u ~ N(0, 1); a_t = β(μ_t + u_t) + (1 − β)a_{t−1} within [−1, 1], where a_{−1} is the ``previous`` first action
     `[N, A]`; μ_t ← Σ_i w_i a_tⁱ with w_i ∝ exp(γ(R_i − max R)). Noise comes with its
-    negative: the same numbers in every call (deterministic planning) must not push to one side.
+    negative, so that it does not push to one side.
     """
     N, H, A = plan.shape
     half = torch.randn((candidates + 1) // 2, H, A, generator=generator).to(plan.device)

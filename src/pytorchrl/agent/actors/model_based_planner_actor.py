@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import gymnasium as gym
@@ -26,7 +27,7 @@ class ModelBasedPlannerActor(Actor):
 
     The plan stands where other actors have their hidden states: the next call begins with it, one step on, and from
     nothing where Done is 1. In a plan a continuous action is in [−1, 1] units, a discrete one the largest of n scores.
-    Deterministic planning draws the same numbers in every call. Until the model is fitted, actions are random.
+    Deterministic planning draws numbers that its inputs determine. Until the model is fitted, actions are random.
 
     Parameters
         horizon: steps that are looked ahead.
@@ -93,14 +94,15 @@ class ModelBasedPlannerActor(Actor):
         N = len(done)
         if not self.dynamics_model.fitted:
             return self.random_action(N, obs), {"plan": torch.zeros_like(rhs["plan"])}, None
-        generator = torch.Generator().manual_seed(0) if deterministic else self.generator
         rows = obs.flatten(1).float()  # type: ignore[union-attr]
+        last = (rhs["plan"] * (1 - done)).view(N, self.horizon, self.action_size)
+        # The same numbers in every step would mislead in the same way in every step.
+        generator = torch.Generator().manual_seed(_checksum(rows, last)) if deterministic else self.generator
 
         def score(candidates: Tensor) -> Tensor:
             actions = self.decoded(candidates)
             return self.dynamics_model.returns(rows, actions, self.particles, self.propagation, generator)
 
-        last = (rhs["plan"] * (1 - done)).view(N, self.horizon, self.action_size)
         u, plan, value = self.planner(score, last, generator, self.n_planner, not deterministic)
         return self.decoded(u), {"plan": plan.flatten(1)}, value.unsqueeze(1)
 
@@ -116,6 +118,11 @@ class ModelBasedPlannerActor(Actor):
         """{"value_net1": what the plan seems to earn over the horizon ``[B, 1]``, "rhs": the plan}."""
         _, rhs, value = self.plan(obs, rhs, done, True)
         return {"value_net1": torch.zeros_like(done) if value is None else value, "rhs": rhs}
+
+
+def _checksum(*parts: Tensor) -> int:
+    """A number that numbers determine."""
+    return zlib.crc32(torch.cat([part.flatten() for part in parts]).cpu().numpy().tobytes())
 
 
 def _find_model(choice: str | type[WorldModel]) -> type[WorldModel]:
