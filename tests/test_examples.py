@@ -4,10 +4,40 @@ import ast
 from pathlib import Path
 
 import pytest
-from examples import a2c, ddpg, ddqn, ppo, ppo_by_hand, sac, sac_by_hand, td3
+from examples import (
+    a2c,
+    ddpg,
+    ddqn,
+    mpc_cem,
+    mpc_pddm,
+    mpc_rs,
+    mpo,
+    ppo,
+    ppo_by_hand,
+    ppod,
+    rnd_ppo,
+    sac,
+    sac_by_hand,
+    td3,
+)
+
+from pytorchrl import registry
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ALGORITHMS = {"ppo": ppo, "a2c": a2c, "ddqn": ddqn, "ddpg": ddpg, "td3": td3, "sac": sac}
+ALGORITHMS = {
+    "ppo": ppo,
+    "a2c": a2c,
+    "rnd_ppo": rnd_ppo,
+    "ppod": ppod,
+    "ddqn": ddqn,
+    "ddpg": ddpg,
+    "td3": td3,
+    "sac": sac,
+    "mpo": mpo,
+    "mpc_rs": mpc_rs,
+    "mpc_cem": mpc_cem,
+    "mpc_pddm": mpc_pddm,
+}
 
 
 @pytest.mark.parametrize(
@@ -19,6 +49,12 @@ ALGORITHMS = {"ppo": ppo, "a2c": a2c, "ddqn": ddqn, "ddpg": ddpg, "td3": td3, "s
         ("ddpg", 1100, -2000, 0),
         ("td3", 1100, 1100, 1100),
         ("sac", 1200, -2000, 0),
+        ("mpo", 1100, -2000, 0),
+        ("rnd_ppo", 2048, 0, 1),
+        ("ppod", 10_000, 0.5, 1),
+        ("mpc_rs", 12, 0, 0.2),
+        ("mpc_cem", 210, -2500, 0),
+        ("mpc_pddm", 210, -2500, 0),
     ],
 )
 def test_each_algorithm_has_one_that_runs(
@@ -26,6 +62,10 @@ def test_each_algorithm_has_one_that_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert low <= ALGORITHMS[name].main(steps=steps) <= high
+
+
+def test_no_algorithm_is_without() -> None:
+    assert set(ALGORITHMS) == {name.lower() for name in registry.ALGORITHMS}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -36,7 +76,10 @@ def test_it_is_short_and_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("ppo", 400), ("a2c", 40), ("ddqn", 200), ("ddpg", -300), ("sac", -250)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("ppo", 400), ("a2c", 40), ("ddqn", 200), ("ddpg", -300), ("sac", -250), ("rnd_ppo", 0.9), ("mpc_cem", -300)],
+)
 def test_it_learns(name: str, least: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert ALGORITHMS[name].main() >= least
