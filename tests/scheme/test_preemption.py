@@ -109,7 +109,9 @@ def test_a_learner_alone_takes_the_steps_of_a_single_process(tmp_path: Path) -> 
         with closing(other):
             other.collector.collect(8)
             infos = other.learn()
-            found, updates = learn_together(scheme.algorithm, scheme.storage, 0, 1, str(tmp_path / "meeting"))
+            found, updates = learn_together(
+                scheme.products, scheme.algorithm, scheme.storage, 0, 1, str(tmp_path / "meeting")
+            )
             assert updates == len(infos) == scheme.algorithm.iter
             assert set(found) == set(infos[0])
             for one, two in zip(state_of(scheme), state_of(other), strict=True):
@@ -121,7 +123,7 @@ def test_a_learner_that_waits_in_vain_says_so(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(together, "PATIENCE", 0.3)
     scheme = make("PPO")
     with closing(scheme), pytest.raises(BrokenCircleError):
-        learn_together(scheme.algorithm, scheme.storage, 0, 2, str(tmp_path / "meeting"))
+        learn_together(scheme.products, scheme.algorithm, scheme.storage, 0, 2, str(tmp_path / "meeting"))
 
 
 def test_learners_average_as_a_driver_does(warm: None) -> None:
