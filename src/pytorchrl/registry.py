@@ -67,6 +67,7 @@ ADDONS = {
 
 SCHEMES = {
     "single": "one process collects and learns",
+    "a2c": "collectors play in step with each other, and one process learns from all of them",
     "a3c": "workers collect for themselves; each gradient is applied as it comes (arXiv 1602.01783)",
     "dppo": "workers collect for themselves; their gradients are averaged (arXiv 1707.02286)",
     "ddppo": "workers average among themselves, without waiting for stragglers (arXiv 1911.00357)",

@@ -12,6 +12,7 @@ from pytorchrl.run import evaluate
 
 # Scheme: algorithm, environment, threshold, what differs from the presets. Environments are split among workers.
 CASES: dict[str, tuple[str, str, float, dict[str, Any]]] = {
+    "a2c": ("a2c", "CartPole-v1", 475, {"env.num_envs": 8}),
     "a3c": ("a2c", "CartPole-v1", 475, {"env.num_envs": 8, "run.steps": 400_000}),
     "dppo": ("ppo", "CartPole-v1", 475, {"env.num_envs": 4}),
     "ddppo": ("ppo", "CartPole-v1", 475, {"env.num_envs": 4}),

@@ -18,6 +18,7 @@ from pytorchrl.registry import SCHEMES
 # Scheme: algorithm, (collectors of each, communication), (gradient workers, communication), storage.
 PAPERS: dict[str, tuple[str, tuple[int, str], tuple[int, str], str]] = {
     "single": ("PPO", (1, SYNC), (1, SYNC), "GAEBuffer"),
+    "a2c": ("A2C", (2, SYNC), (1, SYNC), "GAEBuffer"),
     "a3c": ("A2C", (1, SYNC), (2, ASYNC), "GAEBuffer"),
     "dppo": ("PPO", (1, SYNC), (2, SYNC), "GAEBuffer"),
     "ddppo": ("PPO", (1, SYNC), (2, SYNC), "GAEBuffer"),
