@@ -75,6 +75,7 @@ def test_a_run_from_start_to_end(name: str, tmp_path: Path, warm: None) -> None:
     overrides = {"scheme.name": name, "scheme.engine": engine, **sizes[algorithm]}
     if name == "r2d2":
         overrides |= {"actor.recurrent_net_kwargs": {"layer_size": 8, "num_layers": 1}}
+        overrides |= {"algorithm.update_every": 8, "algorithm.num_updates": 8}
     if algorithm == "DDQN":
         overrides |= {"algorithm.start_steps": 32, "storage.size": 500, "algorithm.mini_batch_size": 40}
         overrides |= {"actor.common_feature_extractor_kwargs": {"hidden_sizes": [8]}}

@@ -92,7 +92,8 @@ class Asynchronous(Distributed):
                 self._resting += [played.unit.worker for played in group]
         if self.steps < self.algorithm.start_steps:
             self.due = 0
-        if self.due <= MOST_DUE * self.unit_steps:
+        # Whatever the size of a unit, there must be enough to learn from.
+        if self.due <= max(MOST_DUE * self.unit_steps, self.algorithm.update_every or 1):
             resting, self._resting = self._resting, []
             for worker in resting:
                 self._send_out(worker)
