@@ -46,6 +46,7 @@ def descriptors() -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_stays_behind() -> Iterator[None]:
+    gc.collect()  # what an earlier test left to be collected is not ours to count
     before = children(), descriptors()
     yield
     gc.collect()  # tracebacks of caught errors hold on to the memory that was shared
