@@ -216,7 +216,7 @@ def repeat_failure(run: str | Path, env_fn: EnvMaker | None = None) -> None:
         load_weights(scheme.actor, files)
         state = state_tree.decode(files[STATE], files[STATE_TENSORS])
         scheme.algorithm.set_state(state["algorithm"])
-        scheme.algorithm.compute_gradients(state["batch"])
+        scheme.products.gradients(scheme.algorithm, state["batch"])
         scheme.algorithm.apply_gradients()
     finally:
         scheme.close()

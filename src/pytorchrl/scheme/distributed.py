@@ -17,7 +17,7 @@ from pytorchrl.keys import OBS
 from pytorchrl.precision import Products
 from pytorchrl.scheme.crew import Crew, Task
 from pytorchrl.scheme.fleet import Fleet, Played
-from pytorchrl.scheme.gradients import average, rows_of
+from pytorchrl.scheme.gradients import average
 from pytorchrl.scheme.layout import Layout
 from pytorchrl.scheme.pool import Shared
 from pytorchrl.scheme.preemption import Preemption
@@ -176,7 +176,8 @@ class Distributed:
             if self.algorithm.is_done_with_data(dict(infos[-1])):
                 break
             gradients = [gradients for gradients, _ in replies]
-            self._apply(average(gradients, [rows_of(batch) for _, batch in found]) if len(found) > 1 else gradients[0])
+            rows = [self.algorithm.rows_in(batch) for _, batch in found]
+            self._apply(average(gradients, rows) if len(found) > 1 else gradients[0])
             self._asynchronies.append(0)
         return infos
 

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from torch import Tensor
-
-from pytorchrl import tree
-from pytorchrl.keys import ACT
-
-
-def rows_of(batch: Mapping[str, Any]) -> int:
-    """Samples of a batch."""
-    return len(tree.first_leaf(batch[ACT]))
 
 
 def average(gradients: Sequence[Sequence[Tensor | None]], counts: Sequence[int]) -> list[Tensor | None]:

@@ -14,7 +14,6 @@ from torch import Tensor, distributed
 from pytorchrl.agent.algorithms.base import Algorithm
 from pytorchrl.agent.storages.base import Storage
 from pytorchrl.precision import Products
-from pytorchrl.scheme.gradients import rows_of
 from pytorchrl.scheme.round import means_of
 
 # Seconds that learners wait for each other before they give the round up.
@@ -54,7 +53,7 @@ def _learn(products: Products, algorithm: Algorithm, storage: Storage) -> tuple[
     infos, updates = [], 0
     while True:
         batch = next(batches, None)
-        count = torch.zeros(1) if batch is None else torch.tensor([float(rows_of(batch))])
+        count = torch.zeros(1) if batch is None else torch.tensor([float(algorithm.rows_in(batch))])
         done = False
         gradients: list[Tensor | None] = [None] * len(algorithm.trainable_parameters)
         if batch is not None:
